@@ -1,0 +1,47 @@
+//! How the command ends: one number for each thing that can happen, so that
+//! scripts need not read messages.
+
+/// Exit code of the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ExitCode {
+    /// Everything asked for was done.
+    Success = 0,
+    /// A fault of ClearStream itself; please report it.
+    Internal = 1,
+    /// The command line or a file could not be understood; nothing was done.
+    Usage = 2,
+    /// A host could not be found, reached or started on.
+    Unreachable = 3,
+    /// The other end refused: pairing, version, busy, address in use.
+    Refused = 4,
+    /// A privilege, kernel feature or program that is needed is missing.
+    Unsupported = 5,
+    /// The other end died or went silent; samples taken so far are kept.
+    PeerLost = 6,
+    /// A file could not be read or written (disk full included).
+    File = 7,
+    /// Finished, but some trials failed or some parts could not be measured.
+    Partial = 8,
+    /// A name is taken or does not exist (lab, run, experiment).
+    Name = 9,
+    /// Stopped by SIGINT; samples taken so far are kept.
+    Interrupted = 130,
+}
+
+impl ExitCode {
+    /// Every code, for documentation and tests.
+    pub const ALL: [Self; 11] = [
+        Self::Success,
+        Self::Internal,
+        Self::Usage,
+        Self::Unreachable,
+        Self::Refused,
+        Self::Unsupported,
+        Self::PeerLost,
+        Self::File,
+        Self::Partial,
+        Self::Name,
+        Self::Interrupted,
+    ];
+}

@@ -1,0 +1,144 @@
+//! A lab: network namespaces and links on one machine that stand in for hosts
+//! and a WAN. This is the file in `labs/`.
+
+use std::net::IpAddr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{BitRate, TimeSpan};
+
+/// Name of the format.
+pub const LAB_SCHEMA: &str = "clearstream.lab";
+
+/// A lab file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LabFile {
+    /// `clearstream.lab`.
+    pub schema: String,
+    /// 1.
+    pub version: u32,
+    /// Name, also of the running lab: letters, digits and `-`.
+    pub name: String,
+    /// One line for people.
+    pub title: String,
+    /// Hosts and routers.
+    #[serde(rename = "host")]
+    pub hosts: Vec<LabHost>,
+    /// Links between them.
+    #[serde(rename = "link")]
+    pub links: Vec<LabLink>,
+}
+
+/// One namespace.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LabHost {
+    /// Name, resolvable inside the lab.
+    pub name: String,
+    /// Forwards packets between its links.
+    #[serde(default)]
+    pub router: bool,
+    /// Routes: destination prefix (or `default`) and gateway address.
+    #[serde(default, rename = "route", skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<LabRoute>,
+    /// Sysctls of the namespace, `net.ipv4.tcp_rmem = "4096 131072 6291456"`.
+    #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    pub sysctls: std::collections::BTreeMap<String, String>,
+}
+
+/// A route of a host.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LabRoute {
+    /// `10.1.0.0/24` or `default`.
+    pub to: String,
+    /// Gateway.
+    pub via: IpAddr,
+}
+
+/// How the delay of a link is made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LinkBackend {
+    /// veth when the link is ideal, else our delay line.
+    #[default]
+    Auto,
+    /// A plain veth pair: no delay, rate, jitter or loss.
+    Veth,
+    /// Our user-space delay line over TUN.
+    DelayLine,
+    /// The kernel's netem on a veth pair, where it exists.
+    Netem,
+}
+
+/// A link between two hosts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LabLink {
+    /// The two ends.
+    pub ends: [LinkEnd; 2],
+    /// One-way delay, the same both ways.
+    #[serde(default)]
+    pub delay: TimeSpan,
+    /// Jitter: each packet's delay varies uniformly by up to this much either way, without reordering.
+    #[serde(default)]
+    pub jitter: TimeSpan,
+    /// Share of packets lost, 0 to 1.
+    #[serde(default)]
+    pub loss_ratio: f64,
+    /// Rate of each direction; unlimited when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<BitRate>,
+    /// Queue in front of the rate limit, in time at that rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<TimeSpan>,
+    /// MTU of both ends.
+    #[serde(default = "default_mtu")]
+    pub mtu: u32,
+    /// Seed of losses and jitter.
+    #[serde(default)]
+    pub seed: u64,
+    /// How the delay is made.
+    #[serde(default)]
+    pub backend: LinkBackend,
+}
+
+fn default_mtu() -> u32 {
+    9000
+}
+
+/// One end of a link.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LinkEnd {
+    /// Host name.
+    pub host: String,
+    /// Interface name inside the host.
+    pub interface: String,
+    /// Addresses with prefix length: `10.0.0.1/24`, `fd00::1/64`.
+    pub addresses: Vec<String>,
+    /// Steer received packets to these cores (`rps_cpus`): a movable interrupt core.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receive_cores: Option<crate::CoreList>,
+}
+
+/// What the delay line did with packets of one direction.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DelayLineStats {
+    /// Packets (segments joined by offload count once) passed on.
+    pub passed_count: u64,
+    /// Bytes passed on.
+    pub passed_bytes: u64,
+    /// Packets dropped by the loss model.
+    pub lost_count: u64,
+    /// Packets dropped because the queue was full.
+    pub overflow_count: u64,
+    /// Lateness against the asked time of release: median.
+    pub late_p50_ns: u64,
+    /// 99th percentile.
+    pub late_p99_ns: u64,
+    /// Largest.
+    pub late_max_ns: u64,
+}

@@ -1,0 +1,24 @@
+//! Every type that ClearStream publishes: configurations, measured facts,
+//! documents and the messages between controller and agent.
+//!
+//! Rules kept here (design section 4): a *configuration* carries its unit in
+//! the value (`"17ms"`, `"1MiB"`, `"19Gb/s"`), so that option, study key and
+//! record are spelled alike; a *measured number* carries its unit in the key
+//! (`_bps` bits/s, `_bytes`, `_ns`, `_ratio`, `_count`). An absent key means
+//! "not measured"; zero means zero. This crate does no I/O.
+#![forbid(unsafe_code)]
+
+pub mod control;
+pub mod counters;
+pub mod exit;
+pub mod flow;
+pub mod host;
+pub mod lab;
+pub mod probe;
+pub mod record;
+pub mod study;
+pub mod tcp_info;
+pub mod units;
+
+pub use exit::ExitCode;
+pub use units::{BitRate, ByteCount, CoreList, TimeSpan};

@@ -1,0 +1,114 @@
+//! Delay, loss, path MTU and hops: what can be asked for and what comes back.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{BitRate, ByteCount, TimeSpan, flow::Notice};
+
+/// A probe as asked for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[cfg_attr(feature = "cli", derive(clap::Args))]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ProbeConfig {
+    /// Round trips to measure, for UDP and for TCP each
+    #[cfg_attr(feature = "cli", arg(long, short = 'c', value_name = "COUNT", default_value_t = ProbeConfig::default().count))]
+    pub count: u32,
+    /// Time between round trips
+    #[cfg_attr(feature = "cli", arg(long, short = 'i', value_name = "TIME", default_value_t = ProbeConfig::default().interval))]
+    pub interval: TimeSpan,
+    /// Payload of one probe
+    #[cfg_attr(feature = "cli", arg(long, short = 's', value_name = "BYTES", default_value_t = ProbeConfig::default().size))]
+    pub size: ByteCount,
+    /// A probe is lost when no answer came in this time
+    #[cfg_attr(feature = "cli", arg(long, value_name = "TIME", default_value_t = ProbeConfig::default().timeout))]
+    pub timeout: TimeSpan,
+    /// Compute the bandwidth-delay product for this rate
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "RATE"))]
+    pub rate: Option<BitRate>,
+}
+
+impl Default for ProbeConfig {
+    fn default() -> Self {
+        Self {
+            count: 100,
+            interval: TimeSpan::from_millis(20),
+            size: ByteCount(64),
+            timeout: TimeSpan::from_seconds(1),
+            rate: None,
+        }
+    }
+}
+
+/// Where the clock readings of a delay come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClockSource {
+    /// The kernel's time stamps of packets (`SO_TIMESTAMPING`).
+    Kernel,
+    /// Clock readings around the system calls.
+    Application,
+}
+
+/// Distribution of a delay.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DelayStats {
+    /// Round trips answered.
+    pub answered_count: u64,
+    /// Round trips sent.
+    pub sent_count: u64,
+    /// Lost / sent.
+    pub loss_ratio: f64,
+    /// Shortest.
+    pub min_ns: u64,
+    /// Mean.
+    pub mean_ns: u64,
+    /// Median.
+    pub p50_ns: u64,
+    /// 90th percentile.
+    pub p90_ns: u64,
+    /// 99th percentile.
+    pub p99_ns: u64,
+    /// Longest.
+    pub max_ns: u64,
+    /// Mean absolute difference of successive delays (RFC 3550 section 6.4.1 without its smoothing).
+    pub jitter_ns: u64,
+    /// Where the readings come from.
+    pub clock: ClockSource,
+}
+
+/// Everything found about one direction of starting (who sends first).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ProbeDirection {
+    /// Name of the host that sent the probes.
+    pub from: String,
+    /// Name of the host that answered.
+    pub to: String,
+    /// UDP round trips.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub udp: Option<DelayStats>,
+    /// TCP round trips.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tcp: Option<DelayStats>,
+    /// Largest IP packet that passes with don't-fragment set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path_mtu_bytes: Option<u32>,
+    /// Routers on the way plus one, from the time-to-live that arrived.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hop_count: Option<u32>,
+    /// What could not be measured, with the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notices: Vec<Notice>,
+}
+
+/// A finished probe.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ProbeSummary {
+    /// What was asked for.
+    pub requested: ProbeConfig,
+    /// One entry per starting side.
+    pub directions: Vec<ProbeDirection>,
+    /// `rate * min RTT / 8` for the rate asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bandwidth_delay_product_bytes: Option<u64>,
+}

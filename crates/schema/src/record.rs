@@ -1,0 +1,133 @@
+//! What a study run leaves: one folder.
+//!
+//! ```text
+//! <run>/run.json              RunDocument
+//!       trials.jsonl          TrialDocument per line, appended as trials end
+//!       samples/000000.jsonl  flow::Interval per line, one file per trial
+//!       hosts/client.tar.gz   captures of both hosts
+//!       hosts/server.tar.gz
+//! ```
+//! Readers must skip a torn last line: a run may have been killed.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    control::Failure,
+    flow::{FlowSummary, Notice},
+    host::HostReport,
+    lab::{DelayLineStats, LabFile},
+    probe::ProbeSummary,
+    study::StudyFile,
+};
+
+/// Name of the run document's format.
+pub const RUN_SCHEMA: &str = "clearstream.run";
+/// Name of the trial document's format.
+pub const TRIAL_SCHEMA: &str = "clearstream.trial";
+/// Version of both.
+pub const RECORD_VERSION: u32 = 1;
+
+/// A figure published by others.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Published {
+    /// What it says, one line.
+    pub label: String,
+    /// Paper and figure.
+    pub source: String,
+    /// Levels it belongs to, factor to level; empty when it holds for the whole experiment.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub factors: BTreeMap<String, Value>,
+    /// Goodput, low end, Gb/s as printed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub low_gbps: Option<f64>,
+    /// Goodput, high end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub high_gbps: Option<f64>,
+}
+
+/// `run.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunDocument {
+    /// [`RUN_SCHEMA`].
+    pub schema: String,
+    /// [`RECORD_VERSION`].
+    pub version: u32,
+    /// Folder name: study, time.
+    pub id: String,
+    /// Start, RFC 3339 in UTC.
+    pub started: String,
+    /// End; absent while running or when killed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
+    /// Version of the program.
+    pub program_version: String,
+    /// `quick`, `standard` or `full`.
+    pub mode: String,
+    /// Seed of the order of trials.
+    pub seed: u64,
+    /// The study as run.
+    pub study: StudyFile,
+    /// The lab it ran in, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lab: Option<LabFile>,
+    /// Side that connects.
+    pub client: HostReport,
+    /// Side that listens.
+    pub server: HostReport,
+    /// Trials planned.
+    pub planned_trial_count: u32,
+    /// Lost capabilities of the whole run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notices: Vec<Notice>,
+}
+
+/// How a trial ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum TrialOutcome {
+    /// A flow test ran.
+    Flow(Box<FlowSummary>),
+    /// A probe ran.
+    Probe(Box<ProbeSummary>),
+    /// Hosts were described (they are in the run document).
+    Inspect,
+    /// It could not be run; the study went on.
+    Failed(Failure),
+}
+
+/// One line of `trials.jsonl`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TrialDocument {
+    /// [`TRIAL_SCHEMA`].
+    pub schema: String,
+    /// [`RECORD_VERSION`].
+    pub version: u32,
+    /// Number in planned order; names the samples file.
+    pub trial: u32,
+    /// Experiment name.
+    pub experiment: String,
+    /// Cell within the experiment.
+    pub cell: u32,
+    /// Repetition within the cell, from 0.
+    pub repetition: u32,
+    /// Level of each factor.
+    pub factors: BTreeMap<String, Value>,
+    /// Start, RFC 3339 in UTC.
+    pub started: String,
+    /// What came out.
+    pub outcome: TrialOutcome,
+    /// The series was steady after the warm-up (absent: too short to tell).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steady: Option<bool>,
+    /// Samples file relative to the run folder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub samples: Option<String>,
+    /// What the lab's delay lines did in this trial, per direction.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub delay_lines: Vec<DelayLineStats>,
+}

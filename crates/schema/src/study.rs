@@ -1,0 +1,134 @@
+//! A study: experiments, each a workload times factors. This is the file in
+//! `studies/`.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{TimeSpan, record::Published};
+
+/// Name of the format.
+pub const STUDY_SCHEMA: &str = "clearstream.study";
+
+/// A study file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct StudyFile {
+    /// `clearstream.study`.
+    pub schema: String,
+    /// 1.
+    pub version: u32,
+    /// Name: letters, digits and `-`.
+    pub name: String,
+    /// One line for people.
+    pub title: String,
+    /// What was done where, for the report.
+    #[serde(default)]
+    pub about: String,
+    /// Flow options that every experiment starts from.
+    #[serde(default)]
+    pub flow: BTreeMap<String, Value>,
+    /// In the order of the report.
+    #[serde(rename = "experiment")]
+    pub experiments: Vec<Experiment>,
+}
+
+/// What one trial does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Workload {
+    /// A flow test.
+    Flow,
+    /// A probe.
+    Probe,
+    /// Both hosts described, no traffic.
+    Inspect,
+}
+
+/// How the report draws an experiment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Figure {
+    /// Goodput over time, a line per level of the first factor.
+    Throughput,
+    /// Goodput against window with the model's line and the bandwidth-delay product.
+    WindowCurve,
+    /// Interface rates over time.
+    LiveTraffic,
+    /// Sender core x receiver core.
+    PinMatrix,
+    /// One side's cores as bars.
+    PinRow,
+    /// Pictures and tables of both hosts.
+    Topology,
+    /// Delay percentiles.
+    Delay,
+}
+
+/// One experiment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Experiment {
+    /// Name: letters, digits and `-`.
+    pub name: String,
+    /// One line for people.
+    pub title: String,
+    /// What one trial does.
+    pub workload: Workload,
+    /// How it is drawn.
+    pub figure: Figure,
+    /// Fixed flow options.
+    #[serde(default)]
+    pub flow: BTreeMap<String, Value>,
+    /// Factor name to levels. A factor is a flow option, `mtu` or `receive-steering` (lab only).
+    /// For a core factor the level list may be one word: `every-core` or `representative-cores`.
+    #[serde(default)]
+    pub factors: BTreeMap<String, Levels>,
+    /// Measured repetitions of each cell.
+    #[serde(default = "one")]
+    pub repetitions: u32,
+    /// Stop repeating a cell when the 95 % interval of its median is narrower than this share of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub precision_ratio: Option<f64>,
+    /// Changes for `--quick`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quick: Option<Variant>,
+    /// Changes for `--full`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full: Option<Variant>,
+    /// What was published, drawn beside ours and labelled as theirs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub published: Vec<Published>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// Levels of a factor.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Levels {
+    /// Resolved on the host: `every-core`, `representative-cores`.
+    Named(String),
+    /// As written.
+    Listed(Vec<Value>),
+}
+
+/// What a quick or full run changes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Variant {
+    /// Flow options.
+    pub flow: BTreeMap<String, Value>,
+    /// Levels that replace those of the factor.
+    pub factors: BTreeMap<String, Levels>,
+    /// Repetitions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repetitions: Option<u32>,
+    /// Time for the whole experiment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<TimeSpan>,
+}

@@ -1,0 +1,348 @@
+//! Quantities as people write them. Each parses from and prints to a short
+//! exact text, and that text is also how it is stored.
+
+use std::{borrow::Cow, fmt, str::FromStr};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// A quantity that could not be read, with what to write instead.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("cannot read {kind} from \"{text}\": write {example}")]
+pub struct ParseUnitError {
+    kind: &'static str,
+    text: String,
+    example: &'static str,
+}
+
+/// Bytes. `K`, `M`, `G`, `T` and `KiB`.. are powers of 1024, as users of
+/// iperf3 expect of buffer sizes; `kB`, `MB`, `GB` are powers of 1000.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ByteCount(pub u64);
+
+/// Bits per second, decimal prefixes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BitRate(pub u64);
+
+/// A span of time, held in nanoseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TimeSpan(pub u64);
+
+/// Processing units in the order given, in the kernel's list form: `0-3,8`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct CoreList(pub Vec<u32>);
+
+const KI: u64 = 1 << 10;
+const MI: u64 = 1 << 20;
+const GI: u64 = 1 << 30;
+const TI: u64 = 1 << 40;
+
+const BYTE_UNITS: &[(&str, u64)] = &[
+    ("", 1),
+    ("b", 1),
+    ("k", KI),
+    ("kib", KI),
+    ("m", MI),
+    ("mib", MI),
+    ("g", GI),
+    ("gib", GI),
+    ("t", TI),
+    ("tib", TI),
+    ("kb", 1_000),
+    ("mb", 1_000_000),
+    ("gb", 1_000_000_000),
+    ("tb", 1_000_000_000_000),
+];
+const RATE_UNITS: &[(&str, u64)] = &[
+    ("", 1),
+    ("b/s", 1),
+    ("bit/s", 1),
+    ("k", 1_000),
+    ("kb/s", 1_000),
+    ("kbit/s", 1_000),
+    ("kbit", 1_000),
+    ("m", 1_000_000),
+    ("mb/s", 1_000_000),
+    ("mbit/s", 1_000_000),
+    ("mbit", 1_000_000),
+    ("g", 1_000_000_000),
+    ("gb/s", 1_000_000_000),
+    ("gbit/s", 1_000_000_000),
+    ("gbit", 1_000_000_000),
+    ("t", 1_000_000_000_000),
+    ("tb/s", 1_000_000_000_000),
+    ("tbit", 1_000_000_000_000),
+];
+const TIME_UNITS: &[(&str, u64)] = &[
+    ("ns", 1),
+    ("us", 1_000),
+    ("ms", 1_000_000),
+    ("", 1_000_000_000),
+    ("s", 1_000_000_000),
+    ("min", 60_000_000_000),
+    ("m", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+];
+
+/// Reads a decimal number with a unit exactly: no floating point, so that
+/// `0.2ms` is 200 000 ns. `None` when malformed, fractional below the smallest
+/// unit, or too large.
+fn parse_scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let text = text.trim();
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let unit = unit.trim().to_ascii_lowercase();
+    let scale = u128::from(units.iter().find(|(name, _)| *name == unit)?.1);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() || fraction.len() > 18 || fraction.contains('.') {
+        return None;
+    }
+    let whole: u128 = whole.parse().ok()?;
+    let (fraction_value, divisor) = match fraction {
+        "" => (0u128, 1u128),
+        digits => (digits.parse().ok()?, 10u128.pow(u32::try_from(digits.len()).ok()?)),
+    };
+    let scaled_fraction = fraction_value.checked_mul(scale)?;
+    if scaled_fraction % divisor != 0 {
+        return None;
+    }
+    let total = whole.checked_mul(scale)?.checked_add(scaled_fraction / divisor)?;
+    u64::try_from(total).ok()
+}
+
+/// Prints with the largest unit that divides the value.
+fn write_scaled(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)]) -> fmt::Result {
+    let (name, scale) = units
+        .iter()
+        .find(|(_, scale)| value != 0 && value % scale == 0)
+        .or(units.last())
+        .copied()
+        .unwrap_or(("", 1));
+    f.pad(&format!("{}{name}", value / scale))
+}
+
+impl fmt::Display for ByteCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_scaled(f, self.0, &[("TiB", TI), ("GiB", GI), ("MiB", MI), ("KiB", KI), ("B", 1)])
+    }
+}
+
+impl fmt::Display for BitRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_scaled(
+            f,
+            self.0,
+            &[
+                ("Tb/s", 1_000_000_000_000),
+                ("Gb/s", 1_000_000_000),
+                ("Mb/s", 1_000_000),
+                ("kb/s", 1_000),
+                ("b/s", 1),
+            ],
+        )
+    }
+}
+
+impl fmt::Display for TimeSpan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_scaled(
+            f,
+            self.0,
+            &[
+                ("h", 3_600_000_000_000),
+                ("min", 60_000_000_000),
+                ("s", 1_000_000_000),
+                ("ms", 1_000_000),
+                ("us", 1_000),
+                ("ns", 1),
+            ],
+        )
+    }
+}
+
+impl FromStr for ByteCount {
+    type Err = ParseUnitError;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        parse_scaled(text, BYTE_UNITS).map(Self).ok_or_else(|| ParseUnitError {
+            kind: "a number of bytes",
+            text: text.to_owned(),
+            example: "a whole number with B, KiB, MiB or GiB, as in 512KiB",
+        })
+    }
+}
+
+impl FromStr for BitRate {
+    type Err = ParseUnitError;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        parse_scaled(text, RATE_UNITS).map(Self).ok_or_else(|| ParseUnitError {
+            kind: "a rate",
+            text: text.to_owned(),
+            example: "bits per second with Mb/s, Gb/s or Tb/s, as in 40Gb/s",
+        })
+    }
+}
+
+impl FromStr for TimeSpan {
+    type Err = ParseUnitError;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        parse_scaled(text, TIME_UNITS).map(Self).ok_or_else(|| ParseUnitError {
+            kind: "a time",
+            text: text.to_owned(),
+            example: "a number with ns, us, ms, s, min or h, as in 17ms",
+        })
+    }
+}
+
+impl FromStr for CoreList {
+    type Err = ParseUnitError;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let fail = || ParseUnitError {
+            kind: "a list of cores",
+            text: text.to_owned(),
+            example: "core numbers and ranges with commas, as in 0-3,8",
+        };
+        let mut cores = Vec::new();
+        for part in text.split(',').map(str::trim) {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let first: u32 = first.trim().parse().map_err(|_| fail())?;
+            let last: u32 = last.trim().parse().map_err(|_| fail())?;
+            // The kernel's largest NR_CPUS is 8192; a longer range is a slip.
+            if last < first || last - first > 8192 {
+                return Err(fail());
+            }
+            cores.extend(first..=last);
+        }
+        Ok(Self(cores))
+    }
+}
+
+impl fmt::Display for CoreList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = String::new();
+        let mut rest = self.0.as_slice();
+        while let Some((&first, tail)) = rest.split_first() {
+            let run = tail.iter().zip(first + 1..).take_while(|(a, b)| *a == b).count();
+            if !text.is_empty() {
+                text.push(',');
+            }
+            text.push_str(&first.to_string());
+            if run > 0 {
+                text.push_str(&format!("-{}", first + u32::try_from(run).unwrap_or(0)));
+            }
+            rest = &tail[run..];
+        }
+        f.pad(&text)
+    }
+}
+
+impl TimeSpan {
+    /// A span of whole seconds.
+    pub const fn from_seconds(seconds: u64) -> Self {
+        Self(seconds * 1_000_000_000)
+    }
+    /// A span of whole milliseconds.
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(millis * 1_000_000)
+    }
+    /// The same as a standard duration.
+    pub const fn to_std(self) -> std::time::Duration {
+        std::time::Duration::from_nanos(self.0)
+    }
+    /// Seconds with their fraction.
+    pub fn seconds(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+}
+
+/// Text in documents; a bare whole number is read too (bytes, bits/s, core).
+macro_rules! stored_as_text {
+    ($type:ident, $name:literal, $example:literal, $number:expr) => {
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Visitor;
+                impl de::Visitor<'_> for Visitor {
+                    type Value = $type;
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        write!(f, "text such as \"{}\"", $example)
+                    }
+                    fn visit_str<E: de::Error>(self, text: &str) -> Result<$type, E> {
+                        text.parse().map_err(E::custom)
+                    }
+                    fn visit_u64<E: de::Error>(self, number: u64) -> Result<$type, E> {
+                        let make: fn(u64) -> Option<$type> = $number;
+                        make(number).ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(number), &self))
+                    }
+                    fn visit_i64<E: de::Error>(self, number: i64) -> Result<$type, E> {
+                        u64::try_from(number)
+                            .map_err(|_| E::invalid_value(de::Unexpected::Signed(number), &self))
+                            .and_then(|number| self.visit_u64(number))
+                    }
+                }
+                deserializer.deserialize_any(Visitor)
+            }
+        }
+        impl JsonSchema for $type {
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($type).into()
+            }
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({ "type": "string", "description": $name, "examples": [$example] })
+            }
+        }
+    };
+}
+stored_as_text!(ByteCount, "Bytes with their unit", "512KiB", |n| Some(ByteCount(n)));
+stored_as_text!(BitRate, "Bits per second with their unit", "19Gb/s", |n| Some(BitRate(n)));
+stored_as_text!(TimeSpan, "Time with its unit", "17ms", |_| None);
+stored_as_text!(CoreList, "Core numbers in list form", "0-3,8", |n| Some(CoreList(vec![
+    u32::try_from(n).ok()?
+])));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_people_write() {
+        assert_eq!("512K".parse(), Ok(ByteCount(512 * 1024)));
+        assert_eq!("64MiB".parse(), Ok(ByteCount(64 << 20)));
+        assert_eq!("1.5 GiB".parse(), Ok(ByteCount(3 << 29)));
+        assert_eq!("1MB".parse(), Ok(ByteCount(1_000_000)));
+        assert_eq!("19Gb/s".parse(), Ok(BitRate(19_000_000_000)));
+        assert_eq!("2.5g".parse(), Ok(BitRate(2_500_000_000)));
+        assert_eq!("0.2ms".parse(), Ok(TimeSpan(200_000)));
+        assert_eq!("5min".parse(), Ok(TimeSpan::from_seconds(300)));
+        assert_eq!("0-3,8".parse(), Ok(CoreList(vec![0, 1, 2, 3, 8])));
+    }
+
+    #[test]
+    fn refuses_what_it_would_have_to_guess() {
+        for text in ["", "MiB", "-1K", "1..2K", "1.5B", "12 parsecs", "99999999999999T"] {
+            assert!(text.parse::<ByteCount>().is_err(), "{text}");
+        }
+        for text in ["", "3-1", "a", "0-", "0-99999"] {
+            assert!(text.parse::<CoreList>().is_err(), "{text}");
+        }
+        let message = "17".parse::<TimeSpan>().map(|_| String::new());
+        assert_eq!(message, Ok(String::new()), "a bare number is seconds on the command line");
+        let message = "17 furlongs".parse::<TimeSpan>().expect_err("no unit of time").to_string();
+        assert!(message.contains("17ms"), "{message}");
+    }
+
+    #[test]
+    fn prints_exactly_what_it_reads() {
+        for value in [0, 1, 1023, 1024, 1 << 20, (1 << 20) + 1, 1 << 40, u64::MAX] {
+            assert_eq!(ByteCount(value).to_string().parse(), Ok(ByteCount(value)));
+            assert_eq!(BitRate(value).to_string().parse(), Ok(BitRate(value)));
+            assert_eq!(TimeSpan(value).to_string().parse(), Ok(TimeSpan(value)));
+        }
+        let cores = CoreList(vec![4, 0, 1, 2, 7, 7]);
+        assert_eq!(cores.to_string(), "4,0-2,7,7");
+        assert_eq!(cores.to_string().parse(), Ok(cores));
+    }
+}

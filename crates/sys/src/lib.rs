@@ -1,0 +1,16 @@
+//! The only home of unsafe: system calls that the safe libraries lack, one
+//! file per kernel facility, each with a safe face.
+#![allow(unsafe_code)]
+
+pub mod affinity;
+pub mod memory;
+pub mod mount;
+pub mod namespace;
+pub mod perf;
+pub mod process;
+pub mod socket;
+pub mod splice;
+pub mod tcp_info;
+pub mod timestamp;
+pub mod tun;
+pub mod uring;
