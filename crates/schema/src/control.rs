@@ -54,10 +54,21 @@ pub enum Message {
     Event(AgentEvent),
     /// Either way while nothing else is said, so that silence means death.
     KeepAlive,
+    /// Agent to controller after its `Hello`: requests are served from now on.
+    Ready,
+    /// Agent to controller instead of `Ready`, which follows when its turn
+    /// comes: the agent is busy and told to let others wait.
+    Queued {
+        /// Who is served and how many wait, for people.
+        reason: String,
+    },
     /// The speaker ends the session and says why.
     Goodbye {
         /// For people.
         reason: String,
+        /// Set when the session was refused (busy), so that programs can tell.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        kind: Option<FailureKind>,
     },
 }
 
@@ -101,7 +112,8 @@ pub enum Request {
     },
     /// Close answering sockets.
     ProbeClose,
-    /// End: the agent finishes and exits.
+    /// End: the agent drops its handler and exits. Answered at once by the
+    /// session, also while another request runs; handlers never see it.
     Shutdown,
 }
 
@@ -207,6 +219,12 @@ pub enum AgentEvent {
     CaptureChunk {
         /// The part.
         base64: String,
+    },
+    /// Intervals were thrown away because the controller did not take them
+    /// fast enough: the series has a gap here.
+    EventsDropped {
+        /// How many since the last event of this kind.
+        count: u64,
     },
 }
 
