@@ -1,5 +1,7 @@
 //! Delay, loss, path MTU and hops: what can be asked for and what comes back.
 
+use std::net::IpAddr;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -75,6 +77,15 @@ pub struct DelayStats {
     pub jitter_ns: u64,
     /// Where the readings come from.
     pub clock: ClockSource,
+    /// Mean time that the answering program held a probe, already subtracted from every delay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turnaround_mean_ns: Option<u64>,
+    /// Of the lost ones, those that never reached the answering host (UDP).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forward_lost_count: Option<u64>,
+    /// Of the lost ones, those whose answer was lost or came too late (UDP).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub return_lost_count: Option<u64>,
 }
 
 /// Everything found about one direction of starting (who sends first).
@@ -90,7 +101,16 @@ pub struct ProbeDirection {
     /// TCP round trips.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp: Option<DelayStats>,
-    /// Largest IP packet that passes with don't-fragment set.
+    /// Address that the probes came from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_address: Option<IpAddr>,
+    /// Address that the probes went to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_address: Option<IpAddr>,
+    /// MTU of the route as the sending host sees it before it has sent anything (`IP_MTU`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub route_mtu_bytes: Option<u32>,
+    /// Largest IP packet that passes with don't-fragment set, found by sending packets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path_mtu_bytes: Option<u32>,
     /// Routers on the way plus one, from the time-to-live that arrived.
