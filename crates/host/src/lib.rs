@@ -1,1 +1,15 @@
-//! clearstream-host.
+//! Read-only discovery of a Linux host: what `inspect` shows, what a record
+//! keeps and what a flow's sampler counts.
+//!
+//! Every reader goes through a [`HostRoot`], so the running machine and a
+//! captured tree give the same report. Nothing here changes the host, prints,
+//! or fails as a whole: a part that cannot be read is named, with the reason,
+//! in the report's `missing` list.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod counters;
+pub mod parse;
+pub mod root;
+
+pub use root::{HostRoot, ReadError};

@@ -30,6 +30,9 @@ pub struct CoreCounters {
     pub irq_ns: u64,
     /// Idle and I/O wait time.
     pub idle_ns: u64,
+    /// Time taken by the hypervisor while the core was ready to run.
+    #[serde(default)]
+    pub steal_ns: u64,
     /// NET_RX softirqs (`/proc/softirqs`).
     pub net_rx_count: u64,
     /// Device interrupts (`/proc/interrupts`, numbered rows only).
@@ -72,9 +75,9 @@ impl HostCounters {
         let cores = self
             .cores
             .iter()
-            .map(|now| match earlier.cores.iter().find(|before| before.core == now.core) {
-                Some(before) => now.since(before),
-                None => now.clone(),
+            .map(|now| match earlier.cores.binary_search_by_key(&now.core, |before| before.core) {
+                Ok(place) => now.since(&earlier.cores[place]),
+                Err(_) => now.clone(),
             })
             .collect();
         let interfaces = self
@@ -100,7 +103,7 @@ impl CoreCounters {
     /// What happened since `before` on the same core.
     pub fn since(&self, before: &Self) -> Self {
         difference!(self, before, { core }, {
-            user_ns, system_ns, softirq_ns, irq_ns, idle_ns, net_rx_count, interrupt_count,
+            user_ns, system_ns, softirq_ns, irq_ns, idle_ns, steal_ns, net_rx_count, interrupt_count,
             softnet_processed_count, softnet_dropped_count, softnet_squeezed_count
         })
     }

@@ -1,0 +1,237 @@
+//! The counters that a flow's sampler reads every interval: time, softirqs,
+//! interrupts and softnet rows per core, and the interface counters.
+
+use std::fs::File;
+
+use clearstream_schema::counters::{CoreCounters, HostCounters};
+
+use crate::{
+    parse::{ParseError, stat, table},
+    root::{HostRoot, ReadError, read_whole},
+};
+
+/// Reads the counters once. For repeated reads keep a [`CounterReader`].
+pub fn read(root: &HostRoot) -> HostCounters {
+    CounterReader::open(root).read()
+}
+
+/// The counter files, kept open with one buffer: a read costs five `read`
+/// calls and no allocation beyond the result.
+///
+/// The interface counters are those of the network namespace that the opening
+/// thread was in.
+#[derive(Debug)]
+pub struct CounterReader {
+    stat: Source,
+    softirqs: Source,
+    interrupts: Source,
+    softnet: Source,
+    interfaces: Source,
+    buffer: Vec<u8>,
+}
+
+/// One file, or why it could not be opened.
+#[derive(Debug)]
+struct Source {
+    path: &'static str,
+    file: Result<File, ReadError>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum SourceError {
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error("/{path}: {source}")]
+    Parse { path: &'static str, source: ParseError },
+}
+
+impl Source {
+    fn open(root: &HostRoot, path: &'static str) -> Self {
+        Self { path, file: root.open(path) }
+    }
+
+    /// `/proc/net` belongs to the process, not to the thread that asks; on the
+    /// running host a thread in a namespace of its own must see that one.
+    fn open_in_namespace(root: &HostRoot, thread: &'static str, process: &'static str) -> Self {
+        match root.is_live().then(|| root.open(thread)) {
+            Some(Ok(file)) => Self { path: thread, file: Ok(file) },
+            _ => Self::open(root, process),
+        }
+    }
+
+    /// Reads the whole file from its start and parses it.
+    fn parse<T>(
+        &mut self,
+        buffer: &mut Vec<u8>,
+        parser: impl FnOnce(&str) -> Result<T, ParseError>,
+    ) -> Result<T, SourceError> {
+        let path = self.path;
+        let file = match &self.file {
+            Ok(file) => file,
+            Err(error) => return Err(error.again().into()),
+        };
+        buffer.clear();
+        read_from_start(file, buffer, path)?;
+        let text = std::str::from_utf8(buffer)
+            .map_err(|error| ReadError::NotText { path: path.to_owned(), at: error.valid_up_to() })?;
+        parser(text).map_err(|source| SourceError::Parse { path, source })
+    }
+}
+
+fn read_from_start(mut file: &File, buffer: &mut Vec<u8>, path: &'static str) -> Result<(), ReadError> {
+    use std::io::Seek as _;
+    file.rewind().map_err(|source| ReadError::Refused { path: path.to_owned(), source })?;
+    read_whole(file, buffer, path)
+}
+
+impl CounterReader {
+    /// Opens the files. Those that are missing are named by each read.
+    pub fn open(root: &HostRoot) -> Self {
+        Self {
+            stat: Source::open(root, "proc/stat"),
+            softirqs: Source::open(root, "proc/softirqs"),
+            interrupts: Source::open(root, "proc/interrupts"),
+            softnet: Source::open_in_namespace(
+                root,
+                "proc/thread-self/net/softnet_stat",
+                "proc/net/softnet_stat",
+            ),
+            interfaces: Source::open_in_namespace(root, "proc/thread-self/net/dev", "proc/net/dev"),
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Reads all counters now.
+    pub fn read(&mut self) -> HostCounters {
+        let mut missing = Vec::new();
+        let buffer = &mut self.buffer;
+        let mut cores: Vec<CoreCounters> = keep(self.stat.parse(buffer, stat::core_times), &mut missing)
+            .into_iter()
+            .map(|time| CoreCounters {
+                core: time.core,
+                user_ns: time.user_ns,
+                system_ns: time.system_ns,
+                softirq_ns: time.softirq_ns,
+                irq_ns: time.irq_ns,
+                idle_ns: time.idle_ns,
+                steal_ns: time.steal_ns,
+                ..CoreCounters::default()
+            })
+            .collect();
+        let interrupts = keep(self.interrupts.parse(buffer, table::interrupt_sums), &mut missing);
+        if cores.is_empty() {
+            // Without /proc/stat the columns of /proc/interrupts say which cores are online.
+            cores = interrupts
+                .iter()
+                .map(|&(core, _)| CoreCounters { core, ..CoreCounters::default() })
+                .collect();
+        }
+        // The kernel prints them so; a captured file may have been edited.
+        cores.sort_unstable_by_key(|core| core.core);
+        fill(&mut cores, interrupts, |core, count| core.interrupt_count = count);
+        let net_rx = self.softirqs.parse(buffer, |text| table::softirq(text, "NET_RX"));
+        fill(&mut cores, keep(net_rx, &mut missing), |core, count| core.net_rx_count = count);
+        let online: Vec<u32> = cores.iter().map(|core| core.core).collect();
+        let softnet = keep(self.softnet.parse(buffer, table::softnet), &mut missing);
+        let rows = softnet.into_iter().enumerate().filter_map(|(place, row)| {
+            let core = row.core.or_else(|| online.get(place).copied())?;
+            Some((core, row))
+        });
+        fill(&mut cores, rows, |core, row| {
+            core.softnet_processed_count = row.processed_count;
+            core.softnet_dropped_count = row.dropped_count;
+            core.softnet_squeezed_count = row.squeezed_count;
+        });
+        let interfaces = keep(self.interfaces.parse(buffer, stat::interfaces), &mut missing);
+        HostCounters { cores, interfaces, missing }
+    }
+}
+
+/// The value, or an empty one and a line that says why.
+fn keep<T: Default>(result: Result<T, SourceError>, missing: &mut Vec<String>) -> T {
+    result.unwrap_or_else(|error| {
+        missing.push(error.to_string());
+        T::default()
+    })
+}
+
+/// Puts values into the cores they belong to; `cores` is ascending, values of
+/// cores that are not online are dropped.
+fn fill<T>(
+    cores: &mut [CoreCounters],
+    values: impl IntoIterator<Item = (u32, T)>,
+    set: impl Fn(&mut CoreCounters, T),
+) {
+    for (core, value) in values {
+        if let Ok(place) = cores.binary_search_by_key(&core, |counters| counters.core) {
+            set(&mut cores[place], value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, HostRoot) {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let root = HostRoot::directory(folder.path());
+        (folder, root)
+    }
+
+    #[test]
+    fn joins_the_sources_by_core_when_one_is_offline() {
+        let (folder, root) = tree(&[
+            ("proc/stat", "cpu0 1 0 0 0 0 0 0\ncpu2 2 0 0 0 0 0 9\nintr 1\n"),
+            ("proc/interrupts", "      CPU0   CPU2\n 1:  4  5  PCI-MSI 1-edge  eth0\nNMI: 7 7 x\n"),
+            ("proc/softirqs", "     CPU0  CPU1  CPU2\n NET_RX: 10 11 12\n"),
+            ("proc/net/softnet_stat", "a 1 2 0 0 0 0 0 0 0\nb 3 4 0 0 0 0 0 0 0\n"),
+            ("proc/net/dev", "\n\neth0.7: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n"),
+        ]);
+        let mut reader = CounterReader::open(&root);
+        let counters = reader.read();
+        assert!(counters.missing.is_empty(), "{:?}", counters.missing);
+        assert_eq!(counters.cores.len(), 2);
+        let second = &counters.cores[1];
+        assert_eq!((second.core, second.net_rx_count, second.interrupt_count), (2, 12, 5));
+        assert_eq!((second.softnet_processed_count, second.softnet_squeezed_count), (11, 4));
+        assert_eq!(second.softirq_ns, 90_000_000);
+        assert_eq!(counters.interfaces[0].name, "eth0.7");
+
+        fs::write(folder.path().join("proc/stat"), "cpu0 5 0 0 0 0 0 0\ncpu2 2 0 0 0 0 0 9\n").unwrap();
+        let spent = reader.read().since(&counters);
+        assert_eq!((spent.cores[0].user_ns, spent.cores[1].user_ns), (40_000_000, 0));
+    }
+
+    #[test]
+    fn names_what_is_missing_and_keeps_the_rest() {
+        let (_folder, root) = tree(&[
+            ("proc/interrupts", "      CPU0   CPU1\n 1:  4  5  PCI-MSI 1-edge  eth0\n"),
+            ("proc/softirqs", "garbage"),
+        ]);
+        let counters = read(&root);
+        assert_eq!(counters.cores[1].interrupt_count, 5);
+        let missing = counters.missing.join("\n");
+        assert_eq!(counters.missing.len(), 4, "{missing}");
+        assert!(missing.contains("/proc/stat: not there"), "{missing}");
+        assert!(missing.contains("/proc/softirqs: a head line CPU0 CPU1 ... expected"), "{missing}");
+    }
+
+    #[test]
+    fn the_running_host_has_every_counter() {
+        let mut reader = CounterReader::open(&HostRoot::live());
+        let before = reader.read();
+        let after = reader.read();
+        assert!(after.missing.is_empty(), "{:?}", after.missing);
+        assert!(after.interfaces.iter().any(|interface| interface.name == "lo"));
+        assert!(after.cores.iter().zip(&before.cores).all(|(after, before)| after.idle_ns >= before.idle_ns));
+        assert!(after.cores.iter().any(|core| core.net_rx_count > 0));
+    }
+}

@@ -1,0 +1,136 @@
+//! `/proc/stat`: time of each processing unit (proc_stat(5)), and
+//! `/proc/net/dev`: counters of each interface.
+
+use clearstream_schema::counters::InterfaceCounters;
+
+use super::ParseError;
+
+/// Nanoseconds of one clock tick. `USER_HZ`, the unit of `/proc/stat`, is
+/// 100 on every architecture this program runs on, whatever the kernel's HZ.
+const TICK_NS: u64 = 10_000_000;
+
+/// Time of one processing unit since boot, in nanoseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CoreTime {
+    /// Core number.
+    pub core: u32,
+    /// User and nice (guest time is part of both already).
+    pub user_ns: u64,
+    /// System.
+    pub system_ns: u64,
+    /// Idle and I/O wait.
+    pub idle_ns: u64,
+    /// Hardware interrupts.
+    pub irq_ns: u64,
+    /// Software interrupts.
+    pub softirq_ns: u64,
+    /// Taken by the hypervisor.
+    pub steal_ns: u64,
+}
+
+/// Reads the `cpuN` lines; the sum line `cpu` and all other lines are passed over.
+pub fn core_times(text: &str) -> Result<Vec<CoreTime>, ParseError> {
+    let mut times = Vec::new();
+    for line in text.lines() {
+        let Some(rest) = line.strip_prefix("cpu") else {
+            // The cpu lines come first; `intr` behind them is very long.
+            if times.is_empty() {
+                continue;
+            }
+            break;
+        };
+        if rest.starts_with(' ') {
+            continue;
+        }
+        times
+            .push(core_time(rest).ok_or_else(|| ParseError::new("a line such as cpu0 and 7 numbers", line))?);
+    }
+    if times.is_empty() {
+        return Err(ParseError::new("lines cpu0, cpu1, ...", text));
+    }
+    Ok(times)
+}
+
+fn core_time(line: &str) -> Option<CoreTime> {
+    let mut words = line.split_ascii_whitespace();
+    let core = words.next()?.parse().ok()?;
+    let mut ticks = [0u64; 8];
+    let mut known = 0;
+    for (slot, word) in ticks.iter_mut().zip(words) {
+        *slot = word.parse().ok()?;
+        known += 1;
+    }
+    let [user, nice, system, idle, iowait, irq, softirq, steal] =
+        ticks.map(|ticks| ticks.saturating_mul(TICK_NS));
+    (known >= 7).then_some(CoreTime {
+        core,
+        user_ns: user.saturating_add(nice),
+        system_ns: system,
+        idle_ns: idle.saturating_add(iowait),
+        irq_ns: irq,
+        softirq_ns: softirq,
+        steal_ns: steal,
+    })
+}
+
+/// Reads `/proc/net/dev`: two head lines, then `name: ` and 16 numbers.
+pub fn interfaces(text: &str) -> Result<Vec<InterfaceCounters>, ParseError> {
+    let mut interfaces = Vec::new();
+    for line in text.lines().skip(2) {
+        let fail = || ParseError::new("an interface name, a colon and 16 numbers", line);
+        // A name may hold a colon (old aliases), the numbers never do.
+        let (name, numbers) = line.rsplit_once(':').ok_or_else(fail)?;
+        let mut column = [0u64; 16];
+        let mut words = numbers.split_ascii_whitespace();
+        for slot in &mut column {
+            *slot = words.next().and_then(|word| word.parse().ok()).ok_or_else(fail)?;
+        }
+        interfaces.push(InterfaceCounters {
+            name: name.trim().to_owned(),
+            receive_bytes: column[0],
+            receive_packet_count: column[1],
+            receive_error_count: column[2],
+            receive_drop_count: column[3],
+            send_bytes: column[8],
+            send_packet_count: column[9],
+            send_error_count: column[10],
+            send_drop_count: column[11],
+        });
+    }
+    Ok(interfaces)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sample of proc_stat(5), with a second core.
+    #[test]
+    fn reads_times_in_nanoseconds() {
+        let text = "cpu  20 0 0 0 0 0 0 0 0 0\n\
+                    cpu0 10132153 290696 3084719 46828483 16683 5 25195 7 175628 0\n\
+                    cpu3 1 2 3 4 5 6 7\nintr 114930548 113199788\nctxt 1990473\ncpu9 garbage";
+        let times = core_times(text).unwrap();
+        assert_eq!(times.len(), 2);
+        assert_eq!(times[0].user_ns, (10_132_153 + 290_696) * 10_000_000);
+        assert_eq!(times[0].softirq_ns, 251_950_000_000);
+        assert_eq!(times[0].steal_ns, 70_000_000);
+        assert_eq!((times[1].core, times[1].idle_ns, times[1].steal_ns), (3, 90_000_000, 0));
+        for text in ["", "cpu0 1 2", "cpu0 a b c d e f g", "cpuX 1 2 3 4 5 6 7"] {
+            assert!(core_times(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn reads_interfaces_with_dots_and_without_space_after_the_colon() {
+        let text = "Inter-|   Receive                                                |  Transmit\n \
+                    face |bytes    packets errs drop fifo frame compressed multicast|bytes packets\n    \
+                    lo: 2776770   11307    0    0    0     0          0         0  2776770   11307    0    0    0     0       0          0\n\
+                    eth0.7:1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n";
+        let interfaces = interfaces(text).unwrap();
+        assert_eq!(interfaces[0].receive_bytes, 2_776_770);
+        assert_eq!(interfaces[1].name, "eth0.7");
+        assert_eq!((interfaces[1].receive_drop_count, interfaces[1].send_drop_count), (4, 12));
+        assert!(super::interfaces("a\nb\neth0: 1 2 3").is_err());
+    }
+}
