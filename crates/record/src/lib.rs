@@ -1,1 +1,22 @@
-//! clearstream-record.
+//! The run folder: who writes it and who reads it.
+//!
+//! One folder per run, described in [`clearstream_schema::record`]. The writer
+//! appends and syncs, so that a killed run keeps every finished trial; the
+//! reader streams, so that eight days of one-second samples need no more
+//! memory than one line of them. Nothing here knows how a trial is run or how
+//! it is drawn.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod error;
+mod file;
+mod lines;
+mod reader;
+#[cfg(feature = "synthetic")]
+pub mod synthetic;
+mod writer;
+
+pub use error::RecordError;
+pub use lines::{MAX_LINE_BYTES, Records};
+pub use reader::Reader;
+pub use writer::{SampleWriter, Side, Writer};

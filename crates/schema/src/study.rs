@@ -82,6 +82,9 @@ pub struct Experiment {
     /// Fixed flow options.
     #[serde(default)]
     pub flow: BTreeMap<String, Value>,
+    /// Fixed probe options, for the probe workload.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub probe: BTreeMap<String, Value>,
     /// Factor name to levels. A factor is a flow option, `mtu` or `receive-steering` (lab only).
     /// For a core factor the level list may be one word: `every-core` or `representative-cores`.
     #[serde(default)]
@@ -92,6 +95,10 @@ pub struct Experiment {
     /// Stop repeating a cell when the 95 % interval of its median is narrower than this share of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub precision_ratio: Option<f64>,
+    /// Changes in a lab, made before those of the mode; the only place for lab-only factors
+    /// in a study that also runs on real hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lab: Option<Variant>,
     /// Changes for `--quick`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quick: Option<Variant>,
@@ -117,12 +124,15 @@ pub enum Levels {
     Listed(Vec<Value>),
 }
 
-/// What a quick or full run changes.
+/// What a lab, a quick or a full run changes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Variant {
     /// Flow options.
     pub flow: BTreeMap<String, Value>,
+    /// Probe options.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub probe: BTreeMap<String, Value>,
     /// Levels that replace those of the factor.
     pub factors: BTreeMap<String, Levels>,
     /// Repetitions.

@@ -1,0 +1,99 @@
+//! JSON Lines read one line at a time, a torn last line left out.
+
+use std::{
+    fs::File,
+    io::{BufRead as _, BufReader, Read as _},
+    marker::PhantomData,
+    path::{Path, PathBuf},
+};
+
+use serde::de::DeserializeOwned;
+
+use crate::RecordError;
+
+/// Longest line accepted: an interval of two 8192-core hosts is about 4 MiB,
+/// so anything longer is no record and must not be taken into memory.
+pub const MAX_LINE_BYTES: u64 = 16 << 20;
+
+/// The documents of a JSON Lines file in order. Holds one line at a time.
+///
+/// A last line without its newline that is no whole document was torn by a
+/// crash and is left out; [`Records::torn`] tells. Anything else that cannot
+/// be read is an error with its line number, after which the iteration ends.
+#[derive(Debug)]
+pub struct Records<T> {
+    path: PathBuf,
+    file: Option<BufReader<File>>,
+    text: Vec<u8>,
+    line: u64,
+    torn: bool,
+    kind: PhantomData<fn() -> T>,
+}
+
+impl<T: DeserializeOwned> Records<T> {
+    /// Opens a file; one that is not there has no documents.
+    pub(crate) fn open(path: &Path) -> Result<Self, RecordError> {
+        let file = match File::open(path) {
+            Ok(file) => Some(BufReader::with_capacity(64 << 10, file)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(source) => return Err(RecordError::read(path, source)),
+        };
+        Ok(Self { path: path.to_owned(), file, text: Vec::new(), line: 0, torn: false, kind: PhantomData })
+    }
+
+    /// The last line was cut off and left out.
+    pub fn torn(&self) -> bool {
+        self.torn
+    }
+
+    /// The text that the last document was read from, with its newline.
+    pub(crate) fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    fn read(&mut self) -> Result<Option<T>, RecordError> {
+        let Some(file) = &mut self.file else { return Ok(None) };
+        loop {
+            self.text.clear();
+            self.line += 1;
+            file.take(MAX_LINE_BYTES + 1)
+                .read_until(b'\n', &mut self.text)
+                .map_err(|source| RecordError::read(&self.path, source))?;
+            let malformed = |message: String| RecordError::Malformed {
+                path: self.path.clone(),
+                line: self.line,
+                message,
+            };
+            if self.text.len() as u64 > MAX_LINE_BYTES {
+                return Err(malformed(format!("longer than {} MiB", MAX_LINE_BYTES >> 20)));
+            }
+            let whole = self.text.ends_with(b"\n");
+            if self.text.trim_ascii().is_empty() {
+                match whole {
+                    true => continue,
+                    false => return Ok(None),
+                }
+            }
+            return match serde_json::from_slice(&self.text) {
+                Ok(document) => Ok(Some(document)),
+                Err(_) if !whole => {
+                    self.torn = true;
+                    Ok(None)
+                }
+                Err(error) => Err(malformed(error.to_string())),
+            };
+        }
+    }
+}
+
+impl<T: DeserializeOwned> Iterator for Records<T> {
+    type Item = Result<T, RecordError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let item = self.read().transpose();
+        if !matches!(item, Some(Ok(_))) {
+            self.file = None;
+        }
+        item
+    }
+}

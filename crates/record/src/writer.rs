@@ -1,0 +1,202 @@
+//! Writing a run folder.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{BufWriter, Write as _},
+    path::{Path, PathBuf},
+};
+
+use clearstream_schema::{
+    flow::{Interval, Notice},
+    record::{RunDocument, TrialDocument, TrialOutcome},
+};
+use serde::Serialize;
+
+use crate::{
+    Reader, RecordError, Records,
+    file::{put_in_place, replace, sync_folder, temporary},
+    reader::sample_name,
+};
+
+/// One of the two hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The side that connects.
+    Client,
+    /// The side that listens.
+    Server,
+}
+
+impl Side {
+    pub(crate) fn capture_name(self) -> &'static str {
+        match self {
+            Self::Client => "hosts/client.tar.gz",
+            Self::Server => "hosts/server.tar.gz",
+        }
+    }
+}
+
+/// A run folder being written. A trial is on disk when [`Writer::trial`] returns.
+#[derive(Debug)]
+pub struct Writer {
+    folder: PathBuf,
+    run: RunDocument,
+    trials: File,
+    trials_path: PathBuf,
+}
+
+impl Writer {
+    /// Starts a run in a folder that holds none; the folder is made if needed.
+    pub fn create(folder: &Path, run: RunDocument) -> Result<Self, RecordError> {
+        if folder.join("run.json").exists() {
+            return Err(RecordError::Exists { path: folder.to_owned() });
+        }
+        for part in ["samples", "hosts"] {
+            let path = folder.join(part);
+            fs::create_dir_all(&path).map_err(|source| RecordError::write(&path, source))?;
+        }
+        let writer = Self::append(folder, run)?;
+        writer.save()?;
+        Ok(writer)
+    }
+
+    /// Goes on with a run. Trials that failed or were cut short are taken out
+    /// so that they can be run again; `kept` sees every trial that stays.
+    pub fn resume(folder: &Path, kept: &mut dyn FnMut(TrialDocument)) -> Result<Self, RecordError> {
+        let reader = Reader::open(folder)?;
+        let path = folder.join("trials.jsonl");
+        let partial = temporary(&path);
+        let fail = |source| RecordError::write(&partial, source);
+        let mut output = BufWriter::new(File::create(&partial).map_err(fail)?);
+        let mut trials: Records<TrialDocument> = reader.trials()?;
+        while let Some(trial) = trials.next() {
+            let trial = trial?;
+            if is_done(&trial) {
+                output.write_all(trials.text().trim_ascii_end()).map_err(fail)?;
+                output.write_all(b"\n").map_err(fail)?;
+                kept(trial);
+            }
+        }
+        let output = output.into_inner().map_err(|error| fail(error.into_error()))?;
+        put_in_place(&output, &path)?;
+        let mut run = reader.run().clone();
+        run.ended = None;
+        let writer = Self::append(folder, run)?;
+        writer.save()?;
+        Ok(writer)
+    }
+
+    fn append(folder: &Path, run: RunDocument) -> Result<Self, RecordError> {
+        let trials_path = folder.join("trials.jsonl");
+        let trials = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&trials_path)
+            .map_err(|source| RecordError::write(&trials_path, source))?;
+        Ok(Self { folder: folder.to_owned(), run, trials, trials_path })
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The run document as it stands.
+    pub fn run(&self) -> &RunDocument {
+        &self.run
+    }
+
+    /// Adds a notice about the whole run, once per identity and text.
+    pub fn notice(&mut self, notice: Notice) -> Result<(), RecordError> {
+        if self.run.notices.contains(&notice) {
+            return Ok(());
+        }
+        self.run.notices.push(notice);
+        self.save()
+    }
+
+    /// Stores the bundle of a host.
+    pub fn capture(&self, side: Side, bundle: &[u8]) -> Result<(), RecordError> {
+        replace(&self.folder.join(side.capture_name()), bundle)
+    }
+
+    /// Opens the samples file of a trial; what an earlier try left is replaced.
+    pub fn samples(&self, trial: u32) -> Result<SampleWriter, RecordError> {
+        let name = sample_name(trial);
+        let path = self.folder.join(&name);
+        let file = File::create(&path).map_err(|source| RecordError::write(&path, source))?;
+        Ok(SampleWriter { name, path, file: BufWriter::new(file), count: 0 })
+    }
+
+    /// Appends a finished trial and syncs it.
+    pub fn trial(&mut self, trial: &TrialDocument) -> Result<(), RecordError> {
+        let fail = |source| RecordError::write(&self.trials_path, source);
+        self.trials.write_all(&line(trial, &self.trials_path)?).map_err(fail)?;
+        self.trials.sync_data().map_err(fail)
+    }
+
+    /// Ends the run.
+    pub fn finish(mut self, ended: String) -> Result<PathBuf, RecordError> {
+        self.run.ended = Some(ended);
+        self.save()?;
+        Ok(self.folder)
+    }
+
+    fn save(&self) -> Result<(), RecordError> {
+        let path = self.folder.join("run.json");
+        let mut text =
+            serde_json::to_vec_pretty(&self.run).map_err(|error| RecordError::write(&path, error.into()))?;
+        text.push(b'\n');
+        replace(&path, &text)
+    }
+}
+
+/// A trial that need not be run again.
+fn is_done(trial: &TrialDocument) -> bool {
+    match &trial.outcome {
+        TrialOutcome::Flow(summary) => summary.complete,
+        TrialOutcome::Probe(_) | TrialOutcome::Inspect => true,
+        TrialOutcome::Failed(_) => false,
+    }
+}
+
+/// The samples of one trial being written.
+#[derive(Debug)]
+pub struct SampleWriter {
+    name: String,
+    path: PathBuf,
+    file: BufWriter<File>,
+    count: u64,
+}
+
+impl SampleWriter {
+    /// Appends an interval; it survives the death of this process.
+    pub fn write(&mut self, interval: &Interval) -> Result<(), RecordError> {
+        let fail = |source| RecordError::write(&self.path, source);
+        self.file.write_all(&line(interval, &self.path)?).map_err(fail)?;
+        self.file.flush().map_err(fail)?;
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Intervals written.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Syncs the file and gives its name relative to the run folder.
+    pub fn finish(self) -> Result<String, RecordError> {
+        let Self { name, path, file, .. } = self;
+        let fail = |source| RecordError::write(&path, source);
+        let file = file.into_inner().map_err(|error| fail(error.into_error()))?;
+        file.sync_data().map_err(fail)?;
+        sync_folder(path.parent().unwrap_or(Path::new(".")))?;
+        Ok(name)
+    }
+}
+
+fn line(document: &impl Serialize, path: &Path) -> Result<Vec<u8>, RecordError> {
+    let mut text = serde_json::to_vec(document).map_err(|error| RecordError::write(path, error.into()))?;
+    text.push(b'\n');
+    Ok(text)
+}
