@@ -174,6 +174,9 @@ pub struct PciDevice {
     /// What the trained link can carry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ceiling: Option<PcieCeiling>,
+    /// Largest read request the device may send (Device Control bits 14:12).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_read_request_bytes: Option<u32>,
 }
 
 /// Rings, channels or similar: set now and at most.
@@ -248,6 +251,12 @@ pub struct Nic {
     /// Combined channels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub combined_channels: Option<NowAndMax>,
+    /// Receive-only channels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receive_channels: Option<NowAndMax>,
+    /// Transmit-only channels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transmit_channels: Option<NowAndMax>,
     /// Offloads by ethtool's name: on or off.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub offloads: BTreeMap<String, bool>,
@@ -257,6 +266,29 @@ pub struct Nic {
     /// Interrupts of its queues.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interrupts: Vec<u32>,
+}
+
+/// Direction of the data that a queue carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum QueueDirection {
+    /// Receive only.
+    Receive,
+    /// Transmit only.
+    Transmit,
+    /// One vector for a pair of queues.
+    Both,
+}
+
+/// The queue that an interrupt serves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct InterruptQueue {
+    /// Interface name.
+    pub interface: String,
+    /// Direction.
+    pub direction: QueueDirection,
+    /// Queue number, as in `queues/rx-N`.
+    pub queue: u32,
 }
 
 /// A device interrupt.
@@ -277,6 +309,9 @@ pub struct Interrupt {
     /// Node of the device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<u32>,
+    /// Interface queue it serves, where the action name tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<InterruptQueue>,
 }
 
 /// Kernel facts that matter to a path.
@@ -295,7 +330,7 @@ pub struct Kernel {
     pub default_qdisc: Option<String>,
     /// Sysctls that matter, by dotted name, as read.
     pub sysctls: BTreeMap<String, String>,
-    /// Page size.
+    /// Page size; zero when it could not be told.
     pub page_bytes: u64,
 }
 
@@ -304,7 +339,13 @@ pub struct Kernel {
 pub struct Limits {
     /// Cores the process may use.
     pub allowed_cores: Vec<u32>,
-    /// CPU quota in cores (cgroup `cpu.max`); absent when unlimited.
+    /// Memory nodes the process may use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allowed_nodes: Vec<u32>,
+    /// Memory the process may lock (`RLIMIT_MEMLOCK`, which bounds zero-copy); absent when unlimited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub locked_memory_bytes: Option<u64>,
+    /// CPU quota in thousandths of a core (cgroup `cpu.max`); absent when unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_quota_millicores: Option<u64>,
     /// Memory limit (cgroup `memory.max`); absent when unlimited.
