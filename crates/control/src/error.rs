@@ -1,0 +1,124 @@
+//! What can go wrong between a controller and an agent.
+
+use clearstream_schema::control::Failure;
+
+use crate::{child::LastWords, session::SessionEnd};
+
+/// Why a peer could not be had or did not do what it was asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PeerError {
+    /// The agent could not be reached or started.
+    #[error("{name}: {message}")]
+    Start {
+        /// The peer as the user named it.
+        name: String,
+        /// What kind of trouble, for programs.
+        cause: StartCause,
+        /// What happened and what to do.
+        message: String,
+    },
+    /// The pairing was refused, by one side or the other.
+    #[error("{name}: {message}")]
+    Pairing {
+        /// The peer.
+        name: String,
+        /// What does not fit and what to do.
+        message: String,
+    },
+    /// The agent died, was killed or went silent.
+    #[error("{name}: lost the other end: {reason}")]
+    Lost {
+        /// The peer.
+        name: String,
+        /// How it was noticed, with the last words of a child.
+        reason: String,
+    },
+    /// The agent is there and said no.
+    #[error("{name}: {failure}")]
+    Refused {
+        /// The peer.
+        name: String,
+        /// Its reason.
+        failure: Failure,
+    },
+    /// The two programs cannot talk.
+    #[error("{name}: {message}")]
+    Version {
+        /// The peer.
+        name: String,
+        /// Both versions and what to install.
+        message: String,
+    },
+    /// The other end does not keep to the protocol.
+    #[error("{name}: the other end is not a clearstream agent or is faulty: {reason}")]
+    Protocol {
+        /// The peer.
+        name: String,
+        /// What was seen.
+        reason: String,
+    },
+    /// Waiting for a busy daemon was given up.
+    #[error("{name}: stopped waiting: {reason}")]
+    Stopped {
+        /// The peer.
+        name: String,
+        /// What it was waiting for.
+        reason: String,
+    },
+}
+
+/// What kept an agent from starting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StartCause {
+    /// The program is missing here or there.
+    Program,
+    /// The host's name means nothing.
+    UnknownHost,
+    /// The host or port does not answer.
+    Connection,
+    /// The host does not let us in.
+    Authentication,
+    /// The host is not the one that it was (ssh's known hosts).
+    HostKey,
+    /// Anything else.
+    Other,
+}
+
+impl PeerError {
+    /// The failure, when the agent itself refused.
+    pub fn failure(&self) -> Option<&Failure> {
+        match self {
+            Self::Refused { failure, .. } => Some(failure),
+            _ => None,
+        }
+    }
+
+    /// From the end of a session. `opened`: the agent had said `Hello`.
+    pub(crate) fn from_end(name: &str, end: SessionEnd, opened: bool, words: Option<LastWords>) -> Self {
+        let name = name.to_owned();
+        match end {
+            SessionEnd::Goodbye { reason, kind: Some(kind) } => {
+                Self::Refused { name, failure: Failure { kind, message: reason } }
+            }
+            SessionEnd::Version(mismatch) => Self::Version { name, message: mismatch.to_string() },
+            SessionEnd::Frame(error) => Self::Protocol { name, reason: error.to_string() },
+            SessionEnd::Protocol(reason) => Self::Protocol { name, reason },
+            SessionEnd::Closed
+            | SessionEnd::Goodbye { .. }
+            | SessionEnd::EndOfStream { .. }
+            | SessionEnd::Silence
+            | SessionEnd::NoHello
+            | SessionEnd::Transport(_) => match words {
+                Some(words) if !opened => {
+                    let (cause, message) = words.explain(&end);
+                    Self::Start { name, cause, message }
+                }
+                Some(words) => Self::Lost { name, reason: words.append_to(&end.to_string()) },
+                None if !opened => {
+                    Self::Start { name, cause: StartCause::Connection, message: end.to_string() }
+                }
+                None => Self::Lost { name, reason: end.to_string() },
+            },
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Frames: a 32-bit length, most significant byte first, then that many bytes
+//! of JSON. A length above the limit is refused before anything is allocated
+//! for it; memory grows only by what has really arrived.
+
+use clearstream_schema::control::Message;
+
+/// Largest content of a frame in bytes. A host report of a large server is
+/// some hundred KiB; captures are cut into chunks of at most 256 KiB.
+pub const FRAME_LIMIT: usize = 1 << 20;
+
+/// Largest content of the first frame, a `Hello`, in bytes: a stranger cannot
+/// make us hold more than this.
+pub const HELLO_LIMIT: usize = 16 << 10;
+
+const HEADER: usize = 4;
+
+/// A frame that cannot be sent or read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// The length in the header is above the limit.
+    #[error("a frame of {length} bytes was announced, the limit is {limit}{}", printed(.start))]
+    Oversize {
+        /// Bytes announced.
+        length: usize,
+        /// Bytes allowed here.
+        limit: usize,
+        /// What arrived, when it is printable text and so no frame at all.
+        start: Option<String>,
+    },
+    /// A message of our own does not fit.
+    #[error("a message of {length} bytes does not fit into a frame of {FRAME_LIMIT} bytes")]
+    TooLong {
+        /// Bytes of the message.
+        length: usize,
+    },
+    /// A message of our own cannot be written as JSON.
+    #[error("a message could not be written as JSON: {0}")]
+    Encode(String),
+}
+
+fn printed(start: &Option<String>) -> String {
+    match start {
+        Some(text) => format!(
+            "; the other end wrote text instead (\"{text}\"): does a shell start-up file print something?"
+        ),
+        None => String::new(),
+    }
+}
+
+/// One message as the bytes of one frame.
+pub fn encode(message: &Message) -> Result<Vec<u8>, FrameError> {
+    let mut bytes = vec![0; HEADER];
+    serde_json::to_writer(&mut bytes, message).map_err(|error| FrameError::Encode(error.to_string()))?;
+    let length = bytes.len() - HEADER;
+    if length > FRAME_LIMIT {
+        return Err(FrameError::TooLong { length });
+    }
+    let header = u32::try_from(length).map_err(|_| FrameError::TooLong { length })?.to_be_bytes();
+    bytes[..HEADER].copy_from_slice(&header);
+    Ok(bytes)
+}
+
+/// Cuts a stream of bytes into the contents of frames.
+#[derive(Debug)]
+pub struct Decoder {
+    buffer: Vec<u8>,
+    /// Bytes at the head of `buffer` that were handed out already.
+    taken: usize,
+    limit: usize,
+}
+
+impl Decoder {
+    /// Frames may hold at most `limit` bytes.
+    pub fn new(limit: usize) -> Self {
+        Self { buffer: Vec::new(), taken: 0, limit }
+    }
+
+    /// Changes the limit for the frames that were not yet handed out.
+    pub fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
+    /// Takes in bytes as they arrived. Call [`Decoder::next_frame`] until it
+    /// gives nothing more, then the memory held stays below one frame.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.drain(..self.taken);
+        self.taken = 0;
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Content of the next complete frame.
+    pub fn next_frame(&mut self) -> Result<Option<Vec<u8>>, FrameError> {
+        let rest = &self.buffer[self.taken..];
+        let Some((header, body)) = rest.split_first_chunk::<HEADER>() else {
+            return Ok(None);
+        };
+        let length = usize::try_from(u32::from_be_bytes(*header)).unwrap_or(usize::MAX);
+        if length > self.limit {
+            return Err(FrameError::Oversize { length, limit: self.limit, start: text_start(rest) });
+        }
+        if body.len() < length {
+            return Ok(None);
+        }
+        let frame = body[..length].to_vec();
+        self.taken += HEADER + length;
+        Ok(Some(frame))
+    }
+
+    /// True when no part of a frame is waiting for its rest.
+    pub fn is_empty(&self) -> bool {
+        self.buffer.len() == self.taken
+    }
+}
+
+/// The first line of what arrived when it is text. Any printable ASCII header
+/// is a length of at least 512 MiB, so text never passes for a frame.
+fn text_start(bytes: &[u8]) -> Option<String> {
+    let text: String =
+        bytes.iter().take(80).map_while(|b| matches!(b, 0x20..=0x7e).then_some(char::from(*b))).collect();
+    (text.len() >= HEADER).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn drain(decoder: &mut Decoder) -> Vec<Vec<u8>> {
+        std::iter::from_fn(|| decoder.next_frame().unwrap()).collect()
+    }
+
+    #[test]
+    fn header_is_the_length_in_network_order() {
+        let bytes = encode(&Message::KeepAlive).unwrap();
+        assert_eq!(bytes, b"\0\0\0\x0c\"keep-alive\"");
+    }
+
+    #[test]
+    fn oversize_is_refused_from_the_header_alone() {
+        let mut decoder = Decoder::new(FRAME_LIMIT);
+        decoder.push(&(FRAME_LIMIT as u32 + 1).to_be_bytes());
+        assert_eq!(
+            decoder.next_frame(),
+            Err(FrameError::Oversize { length: FRAME_LIMIT + 1, limit: FRAME_LIMIT, start: None })
+        );
+        let mut decoder = Decoder::new(FRAME_LIMIT);
+        decoder.push(&(FRAME_LIMIT as u32).to_be_bytes());
+        assert_eq!(decoder.next_frame(), Ok(None), "the limit itself is allowed");
+        assert!(decoder.buffer.capacity() < 1024, "nothing was allocated for what has not arrived");
+    }
+
+    #[test]
+    fn text_from_a_login_shell_is_shown() {
+        let mut decoder = Decoder::new(FRAME_LIMIT);
+        decoder.push(b"Welcome to dtn2!\nhave fun");
+        let message = decoder.next_frame().unwrap_err().to_string();
+        assert!(message.contains("\"Welcome to dtn2!\"") && message.contains("start-up file"), "{message}");
+    }
+
+    #[test]
+    fn too_long_a_message_is_not_sent() {
+        let message = Message::Goodbye { reason: "x".repeat(FRAME_LIMIT), kind: None };
+        assert!(matches!(encode(&message), Err(FrameError::TooLong { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn any_split_gives_the_same_frames(
+            frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 1..8),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..20),
+        ) {
+            let mut stream = Vec::new();
+            for frame in &frames {
+                stream.extend_from_slice(&(frame.len() as u32).to_be_bytes());
+                stream.extend_from_slice(frame);
+            }
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(stream.len())).collect();
+            cuts.extend([0, stream.len()]);
+            cuts.sort_unstable();
+            let mut decoder = Decoder::new(FRAME_LIMIT);
+            let mut read = Vec::new();
+            for pair in cuts.windows(2) {
+                decoder.push(&stream[pair[0]..pair[1]]);
+                read.extend(drain(&mut decoder));
+            }
+            prop_assert_eq!(read, frames);
+            prop_assert!(decoder.is_empty());
+        }
+
+        #[test]
+        fn garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            let mut decoder = Decoder::new(64);
+            decoder.push(&bytes);
+            while let Ok(Some(frame)) = decoder.next_frame() {
+                prop_assert!(frame.len() <= 64);
+            }
+        }
+    }
+}

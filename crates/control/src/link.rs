@@ -1,0 +1,237 @@
+//! A session at work: one thread reads, one writes and keeps the time, and
+//! whoever owns the link waits for what came. A request that takes long can
+//! therefore never delay a `KeepAlive`, and a writer that is stuck never
+//! hides the death of the other side.
+
+use std::{
+    io::{self, Read, Write},
+    net::{Shutdown, TcpStream},
+    os::unix::net::UnixStream,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use clearstream_schema::control::{FailureKind, Hello, Message};
+
+use crate::session::{Incoming, KEEP_ALIVE, Role, Session, SessionEnd};
+
+/// How long the last words may take to leave before the way is closed.
+const LINGER: Duration = Duration::from_millis(300);
+/// Size of one read.
+const READ_BYTES: usize = 64 << 10;
+
+/// A two-way stream of bytes, in pieces that two threads can own.
+pub(crate) struct Transport {
+    pub(crate) reader: Box<dyn Read + Send>,
+    pub(crate) writer: Box<dyn Write + Send>,
+    /// Ends both directions and wakes whoever is blocked in them, if it can.
+    pub(crate) close: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Transport {
+    /// Over a connected pair of sockets in this process.
+    pub(crate) fn unix(socket: UnixStream) -> io::Result<Self> {
+        let (reader, closer) = (socket.try_clone()?, socket.try_clone()?);
+        let close = Box::new(move || drop(closer.shutdown(Shutdown::Both)));
+        Ok(Self { reader: Box::new(reader), writer: Box::new(socket), close })
+    }
+
+    /// Over pipes: the writer's end of file is what the other side sees.
+    pub(crate) fn pipes(reader: impl Read + Send + 'static, writer: impl Write + Send + 'static) -> Self {
+        Self { reader: Box::new(reader), writer: Box::new(writer), close: Box::new(|| {}) }
+    }
+
+    /// Closes a TCP connection, for transports that wrap one.
+    pub(crate) fn closer(socket: TcpStream) -> Box<dyn Fn() + Send + Sync> {
+        Box::new(move || drop(socket.shutdown(Shutdown::Both)))
+    }
+}
+
+/// What both threads and all owners share.
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    close: Box<dyn Fn() + Send + Sync>,
+}
+
+/// The session and what surrounds it.
+pub(crate) struct State {
+    pub(crate) session: Session,
+    /// Droppable events that found no room since the last `EventsDropped`.
+    pub(crate) dropped_count: u64,
+    /// The writer has sent everything that it will ever send.
+    writer_done: bool,
+}
+
+impl Shared {
+    /// A poisoned lock is taken all the same: the session is plain data and
+    /// stays consistent between calls.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the session and wakes everybody who waits for it.
+    pub(crate) fn with<T>(&self, change: impl FnOnce(&mut State, Instant) -> T) -> T {
+        let mut state = self.lock();
+        let result = change(&mut state, Instant::now());
+        drop(state);
+        self.changed.notify_all();
+        result
+    }
+
+    /// Waits until `found` gives something or `until` has passed, letting the
+    /// session's time run.
+    pub(crate) fn wait<T>(
+        &self,
+        until: Option<Instant>,
+        mut found: impl FnMut(&mut State) -> Option<T>,
+    ) -> Option<T> {
+        let mut state = self.lock();
+        loop {
+            let now = Instant::now();
+            let alive = state.session.end().is_none();
+            state.session.tick(now);
+            if alive && state.session.end().is_some() {
+                self.changed.notify_all();
+            }
+            if let Some(result) = found(&mut state) {
+                return Some(result);
+            }
+            if until.is_some_and(|until| now >= until) {
+                return None;
+            }
+            let next = [until, state.session.next_deadline()].into_iter().flatten().min();
+            let pause = next.map_or(KEEP_ALIVE, |next| next.saturating_duration_since(now));
+            // Never spin when a deadline has just passed.
+            let pause = pause.max(Duration::from_millis(1));
+            state = self.changed.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// One end of a session with its two threads. Dropping it says goodbye.
+pub(crate) struct Link {
+    shared: Arc<Shared>,
+}
+
+/// What [`Link::next`] waited for.
+pub(crate) enum Next {
+    /// Something came.
+    Message(Incoming),
+    /// The session is over and everything that came was handed out.
+    End(SessionEnd),
+}
+
+impl Link {
+    /// Starts the threads of a session over `transport`.
+    pub(crate) fn start(
+        role: Role,
+        hello: Hello,
+        hello_timeout: Duration,
+        transport: Transport,
+    ) -> io::Result<Self> {
+        let Transport { reader, writer, close } = transport;
+        let session = Session::new(role, hello, hello_timeout, Instant::now());
+        let state = State { session, dropped_count: 0, writer_done: false };
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), close });
+        let link = Self { shared };
+        let shared = Arc::clone(&link.shared);
+        thread::Builder::new().name("control-read".into()).spawn(move || read_loop(&shared, reader))?;
+        let shared = Arc::clone(&link.shared);
+        thread::Builder::new().name("control-write".into()).spawn(move || write_loop(&shared, writer))?;
+        Ok(link)
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Waits for what comes next; `None` when `until` has passed.
+    pub(crate) fn next(&self, until: Option<Instant>) -> Option<Next> {
+        self.shared.wait(until, |state| {
+            let message = state.session.poll_message().map(Next::Message);
+            message.or_else(|| state.session.end().cloned().map(Next::End))
+        })
+    }
+
+    /// Sends one of the short messages.
+    pub(crate) fn say(&self, message: &Message) {
+        // Short messages always fit into a frame.
+        self.shared.with(|state, now| drop(state.session.send(message, now)));
+    }
+
+    /// Ends the session in order and gives the last words time to leave.
+    pub(crate) fn close(&self, reason: &str, kind: Option<FailureKind>) {
+        self.shared.with(|state, now| state.session.goodbye(reason, kind, now));
+        let until = Instant::now() + LINGER;
+        self.shared.wait(Some(until), |state| state.writer_done.then_some(()));
+        (self.shared.close)();
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.close("the session was closed", None);
+    }
+}
+
+fn read_loop(shared: &Shared, mut reader: Box<dyn Read + Send>) {
+    let mut buffer = vec![0; READ_BYTES];
+    loop {
+        let result = reader.read(&mut buffer);
+        let over = shared.with(|state, now| {
+            match result {
+                Ok(0) => state.session.feed_end(now),
+                Ok(count) => state.session.feed(&buffer[..count], now),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => state.session.feed_error(error.to_string()),
+            }
+            state.session.end().is_some()
+        });
+        if over {
+            return;
+        }
+    }
+}
+
+fn write_loop(shared: &Shared, mut writer: Box<dyn Write + Send>) {
+    enum Work {
+        Send(Vec<u8>),
+        Finish,
+    }
+    loop {
+        let work = shared.wait(None, |state| match state.session.poll_transmit() {
+            Some(frame) => Some(Work::Send(frame)),
+            None => state.session.end().is_some().then_some(Work::Finish),
+        });
+        let result = match work {
+            Some(Work::Send(frame)) => writer.write_all(&frame).and_then(|()| writer.flush()),
+            Some(Work::Finish) | None => break,
+        };
+        // Room was made, or the way is gone.
+        let over = shared.with(|state, _| match result {
+            Ok(()) => false,
+            Err(error) => {
+                // What the other side said last explains a broken pipe better
+                // than the pipe does, so let the reader get at it.
+                state.write_failed(&error);
+                true
+            }
+        });
+        if over {
+            break;
+        }
+    }
+    drop(writer);
+    shared.with(|state, _| state.writer_done = true);
+}
+
+impl State {
+    fn write_failed(&mut self, error: &io::Error) {
+        let gone = matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset);
+        if !gone {
+            self.session.feed_error(error.to_string());
+        }
+    }
+}

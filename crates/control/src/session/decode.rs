@@ -1,0 +1,61 @@
+//! From the content of a frame to a message, with room for additions: a peer
+//! of a higher minor version may say things that we do not know.
+
+use clearstream_schema::control::{Failure, FailureKind, Hello, Message, Outcome};
+use serde_json::Value;
+
+/// A frame's content, understood as far as it can be.
+#[derive(Debug)]
+pub(super) enum Decoded {
+    /// A message of our own version.
+    Known(Box<Message>),
+    /// A request that we do not know: answer with this failure.
+    UnknownRequest { id: u64, failure: Failure },
+    /// An event or kind of message that nobody needs an answer to.
+    Ignored,
+    /// Not a message at all.
+    Bad(String),
+}
+
+/// Reads one frame. `newer` is the `Hello` of a peer whose minor version is
+/// above ours; without it everything has to be known.
+pub(super) fn decode(frame: &[u8], newer: Option<&Hello>) -> Decoded {
+    let error = match serde_json::from_slice(frame) {
+        Ok(message) => return Decoded::Known(Box::new(message)),
+        Err(error) => error,
+    };
+    let Some(peer) = newer else {
+        return Decoded::Bad(error.to_string());
+    };
+    let unsupported = |what: &str| Failure {
+        kind: FailureKind::Unsupported,
+        message: format!(
+            "{what} comes from the newer clearstream {} on {} and is not known here: {error}",
+            peer.version, peer.host
+        ),
+    };
+    match serde_json::from_slice::<Value>(frame) {
+        // A kind without content.
+        Ok(Value::String(_)) => Decoded::Ignored,
+        Ok(Value::Object(object)) if object.len() == 1 => {
+            let id = |content: &Value| content.get("id").and_then(Value::as_u64);
+            match object.iter().next() {
+                Some((kind, content)) if kind == "request" => match id(content) {
+                    Some(id) => Decoded::UnknownRequest { id, failure: unsupported("the request") },
+                    None => Decoded::Bad(error.to_string()),
+                },
+                Some((kind, content)) if kind == "reply" => match id(content) {
+                    Some(id) => {
+                        let outcome = Outcome::Failed(unsupported("the answer"));
+                        Decoded::Known(Box::new(Message::Reply { id, outcome }))
+                    }
+                    None => Decoded::Bad(error.to_string()),
+                },
+                // Nobody waits for these; a known one with a broken inside is
+                // a newer form of it.
+                _ => Decoded::Ignored,
+            }
+        }
+        _ => Decoded::Bad(error.to_string()),
+    }
+}

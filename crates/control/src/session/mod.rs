@@ -1,0 +1,405 @@
+//! The session protocol as a state machine: bytes and time go in, messages,
+//! bytes and deadlines come out. No I/O happens here and no clock is read, so
+//! that every fault can be played with virtual time.
+//!
+//! Order of things: both sides send `Hello` at once; the agent then says
+//! `Ready` (or `Queued`, later `Ready`); the controller sends requests with
+//! ascending ids, the agent answers each exactly once and sends events in
+//! between. Whoever has been quiet for a second says `KeepAlive`; four seconds
+//! without a byte mean that the other side is dead. `Goodbye` ends the session.
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    time::{Duration, Instant},
+};
+
+use clearstream_schema::control::{
+    AgentEvent, Failure, FailureKind, Hello, Message, Outcome, PROTOCOL_MAJOR, PROTOCOL_MINOR, Request,
+};
+
+use crate::frame::{self, Decoder, FRAME_LIMIT, FrameError, HELLO_LIMIT};
+use decode::{Decoded, decode};
+
+mod decode;
+mod end;
+
+pub use end::{SessionEnd, VersionMismatch};
+
+/// A side that has sent nothing for this long says `KeepAlive`.
+pub const KEEP_ALIVE: Duration = Duration::from_secs(1);
+/// A side that has received nothing for this long calls the other one dead.
+pub const SILENCE: Duration = Duration::from_secs(4);
+/// A side whose other end has not said `Hello` after this long hangs up.
+pub const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+/// More unanswered requests than this are a fault of the controller.
+pub const PENDING_REQUESTS: usize = 64;
+/// Bytes of events that may wait to be taken before intervals are dropped and
+/// counted; at four times this much the session ends.
+pub const EVENT_BYTES: usize = 64 << 20;
+/// Ticks come at least every [`KEEP_ALIVE`]. A longer gap means that this
+/// process did not run (stopped, starved, suspended) and heard nothing for
+/// that reason: such a gap does not count as silence of the other side.
+const STALL: Duration = Duration::from_secs(2);
+
+/// Which end of the session this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Sends requests.
+    Controller,
+    /// Answers them.
+    Agent,
+}
+
+/// What came out of the bytes of the other side.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Incoming {
+    /// The other side is there and its version fits.
+    Hello(Hello),
+    /// The agent serves requests from now on.
+    Ready,
+    /// The agent is busy; `Ready` follows.
+    Queued {
+        /// For people.
+        reason: String,
+    },
+    /// Do this and answer with [`Session::reply`].
+    Request {
+        /// To be named in the answer.
+        id: u64,
+        /// What to do.
+        request: Box<Request>,
+    },
+    /// Answer to a request of ours.
+    Reply {
+        /// The request.
+        id: u64,
+        /// How it went.
+        outcome: Outcome,
+    },
+    /// The agent says something by itself.
+    Event {
+        /// What.
+        event: AgentEvent,
+        /// Bytes of its frame, a measure of the memory that it takes.
+        frame_bytes: usize,
+    },
+}
+
+/// One end of a session.
+#[derive(Debug)]
+pub struct Session {
+    role: Role,
+    hello: Hello,
+    peer: Option<Hello>,
+    decoder: Decoder,
+    incoming: VecDeque<Incoming>,
+    /// Bytes of the events among `incoming`.
+    event_bytes: usize,
+    /// Events thrown away since the last `EventsDropped`.
+    dropped_count: u64,
+    outgoing: VecDeque<Vec<u8>>,
+    outgoing_bytes: usize,
+    hello_deadline: Instant,
+    last_sent: Instant,
+    last_received: Instant,
+    last_tick: Instant,
+    /// Controller: id of the last request sent. Agent: highest id seen.
+    last_id: u64,
+    /// Requests not answered yet.
+    pending: BTreeSet<u64>,
+    end: Option<SessionEnd>,
+}
+
+/// The `Hello` of this program on this host.
+pub fn own_hello() -> Hello {
+    Hello {
+        major: PROTOCOL_MAJOR,
+        minor: PROTOCOL_MINOR,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        host: clearstream_sys::process::host_name(),
+    }
+}
+
+impl Session {
+    /// Starts a session; the `Hello` waits in [`Session::poll_transmit`]. The
+    /// other side must say its own within `hello_timeout` (usually
+    /// [`HELLO_TIMEOUT`]; longer where a person may be typing a password).
+    pub fn new(role: Role, hello: Hello, hello_timeout: Duration, now: Instant) -> Self {
+        let mut session = Self {
+            role,
+            hello: hello.clone(),
+            peer: None,
+            decoder: Decoder::new(HELLO_LIMIT),
+            incoming: VecDeque::new(),
+            event_bytes: 0,
+            dropped_count: 0,
+            outgoing: VecDeque::new(),
+            outgoing_bytes: 0,
+            hello_deadline: now + hello_timeout,
+            last_sent: now,
+            last_received: now,
+            last_tick: now,
+            last_id: 0,
+            pending: BTreeSet::new(),
+            end: None,
+        };
+        session.say(&Message::Hello(hello), now);
+        session
+    }
+
+    /// What the other side said of itself.
+    pub fn peer(&self) -> Option<&Hello> {
+        self.peer.as_ref()
+    }
+
+    /// Why the session is over, once it is.
+    pub fn end(&self) -> Option<&SessionEnd> {
+        self.end.as_ref()
+    }
+
+    /// Bytes that wait to be sent.
+    pub fn outgoing_bytes(&self) -> usize {
+        self.outgoing_bytes
+    }
+
+    /// Takes in bytes of the other side. Ignored after the end.
+    pub fn feed(&mut self, bytes: &[u8], now: Instant) {
+        if bytes.is_empty() || self.end.is_some() {
+            return;
+        }
+        self.last_received = now;
+        self.decoder.push(bytes);
+        while self.end.is_none() {
+            match self.decoder.next_frame() {
+                Ok(Some(frame)) => self.take_frame(&frame, now),
+                Ok(None) => return,
+                Err(error) => return self.fail(SessionEnd::Frame(error), now),
+            }
+        }
+    }
+
+    /// The other side's stream has ended.
+    pub fn feed_end(&mut self, _now: Instant) {
+        let inside_frame = !self.decoder.is_empty();
+        self.end.get_or_insert(SessionEnd::EndOfStream { inside_frame });
+    }
+
+    /// Reading or writing has failed.
+    pub fn feed_error(&mut self, reason: String) {
+        self.end.get_or_insert(SessionEnd::Transport(reason));
+    }
+
+    /// Lets time pass: says `KeepAlive` when due and notices silence.
+    pub fn tick(&mut self, now: Instant) {
+        if self.end.is_some() {
+            return;
+        }
+        let gap = now.saturating_duration_since(self.last_tick);
+        self.last_tick = now;
+        if gap > STALL {
+            self.last_received = now.max(self.last_received);
+        }
+        if self.peer.is_none() {
+            if now >= self.hello_deadline {
+                return self.fail(SessionEnd::NoHello, now);
+            }
+        } else if now.saturating_duration_since(self.last_received) >= SILENCE {
+            return self.fail(SessionEnd::Silence, now);
+        }
+        if now.saturating_duration_since(self.last_sent) >= KEEP_ALIVE {
+            self.say(&Message::KeepAlive, now);
+        }
+    }
+
+    /// When [`Session::tick`] has to be called at the latest.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let dead = if self.peer.is_some() { self.last_received + SILENCE } else { self.hello_deadline };
+        self.end.is_none().then(|| dead.min(self.last_sent + KEEP_ALIVE))
+    }
+
+    /// The next frame to put on the wire, also after the end (the `Goodbye`).
+    pub fn poll_transmit(&mut self) -> Option<Vec<u8>> {
+        let frame = self.outgoing.pop_front()?;
+        self.outgoing_bytes -= frame.len();
+        Some(frame)
+    }
+
+    /// The next thing that the other side said.
+    pub fn poll_message(&mut self) -> Option<Incoming> {
+        let message = self.incoming.pop_front();
+        match &message {
+            Some(Incoming::Event { frame_bytes, .. }) => self.event_bytes -= frame_bytes,
+            None if self.dropped_count > 0 => {
+                let count = std::mem::take(&mut self.dropped_count);
+                return Some(Incoming::Event { event: AgentEvent::EventsDropped { count }, frame_bytes: 0 });
+            }
+            _ => {}
+        }
+        message
+    }
+
+    /// Controller: asks for something; the answer carries the same id.
+    pub fn request(&mut self, request: Request, now: Instant) -> Result<u64, FrameError> {
+        let id = self.last_id + 1;
+        self.send(&Message::Request { id, request }, now)?;
+        self.last_id = id;
+        self.pending.insert(id);
+        Ok(id)
+    }
+
+    /// Agent: answers a request. An answer too long for a frame becomes a
+    /// failure that says so.
+    pub fn reply(&mut self, id: u64, outcome: Outcome, now: Instant) {
+        if !self.pending.remove(&id) {
+            return;
+        }
+        if let Err(error) = self.send(&Message::Reply { id, outcome }, now) {
+            let failure = Failure { kind: FailureKind::Internal, message: error.to_string() };
+            self.say(&Message::Reply { id, outcome: Outcome::Failed(failure) }, now);
+        }
+    }
+
+    /// Sends any other message. Nothing happens after the end.
+    pub fn send(&mut self, message: &Message, now: Instant) -> Result<(), FrameError> {
+        if self.end.is_some() {
+            return Ok(());
+        }
+        self.queue(frame::encode(message)?, now);
+        Ok(())
+    }
+
+    /// Ends the session in order, telling the other side why.
+    pub fn goodbye(&mut self, reason: &str, kind: Option<FailureKind>, now: Instant) {
+        if self.end.is_none() {
+            self.say(&Message::Goodbye { reason: reason.chars().take(2000).collect(), kind }, now);
+            self.end = Some(SessionEnd::Closed);
+        }
+    }
+
+    /// Sends one of the short messages, which always fit.
+    fn say(&mut self, message: &Message, now: Instant) {
+        if let Ok(frame) = frame::encode(message) {
+            self.queue(frame, now);
+        }
+    }
+
+    fn queue(&mut self, frame: Vec<u8>, now: Instant) {
+        self.outgoing_bytes += frame.len();
+        self.outgoing.push_back(frame);
+        self.last_sent = now;
+    }
+
+    /// Ends the session for a fault and tells the other side what it was.
+    fn fail(&mut self, end: SessionEnd, now: Instant) {
+        self.say(&Message::Goodbye { reason: end.to_string(), kind: None }, now);
+        self.end = Some(end);
+    }
+
+    fn take_frame(&mut self, frame: &[u8], now: Instant) {
+        let newer = self.peer.as_ref().filter(|peer| peer.minor > self.hello.minor);
+        match decode(frame, newer) {
+            Decoded::Known(message) => self.take(*message, frame.len(), now),
+            Decoded::UnknownRequest { id, failure } => {
+                if self.accept_id(id, now) {
+                    self.reply(id, Outcome::Failed(failure), now);
+                }
+            }
+            Decoded::Ignored => {}
+            Decoded::Bad(reason) if self.peer.is_none() => {
+                self.fail(SessionEnd::Protocol(format!("the first message is not a Hello: {reason}")), now);
+            }
+            Decoded::Bad(reason) => {
+                self.fail(SessionEnd::Protocol(format!("a message could not be read: {reason}")), now);
+            }
+        }
+    }
+
+    fn take(&mut self, message: Message, frame_bytes: usize, now: Instant) {
+        if self.peer.is_none() {
+            return self.take_first(message, now);
+        }
+        match (message, self.role) {
+            (Message::KeepAlive, _) => {}
+            (Message::Goodbye { reason, kind }, _) => {
+                self.end = Some(SessionEnd::Goodbye { reason, kind });
+            }
+            (Message::Request { id, request }, Role::Agent) => {
+                if self.accept_id(id, now) {
+                    self.incoming.push_back(Incoming::Request { id, request: Box::new(request) });
+                }
+            }
+            (Message::Reply { id, outcome }, Role::Controller) => {
+                if self.pending.remove(&id) {
+                    self.incoming.push_back(Incoming::Reply { id, outcome });
+                } else {
+                    self.fail(SessionEnd::Protocol(format!("answer {id} was not asked for")), now);
+                }
+            }
+            (Message::Event(event), Role::Controller) => self.take_event(event, frame_bytes, now),
+            (Message::Ready, Role::Controller) => self.incoming.push_back(Incoming::Ready),
+            (Message::Queued { reason }, Role::Controller) => {
+                self.incoming.push_back(Incoming::Queued { reason });
+            }
+            (Message::Hello(_), _) => self.fail(SessionEnd::Protocol("a second Hello came".into()), now),
+            (Message::Request { .. }, Role::Controller) => {
+                self.fail(SessionEnd::Protocol("an agent sent a request".into()), now);
+            }
+            (
+                Message::Reply { .. } | Message::Event(_) | Message::Ready | Message::Queued { .. },
+                Role::Agent,
+            ) => self.fail(SessionEnd::Protocol("a controller spoke as an agent".into()), now),
+        }
+    }
+
+    fn take_first(&mut self, message: Message, now: Instant) {
+        let hello = match message {
+            Message::Hello(hello) => hello,
+            // A busy or stopping daemon, or one that saw our version first.
+            Message::Goodbye { reason, kind } => {
+                self.end = Some(SessionEnd::Goodbye { reason, kind });
+                return;
+            }
+            _ => {
+                let reason = "the first message is not a Hello".to_owned();
+                return self.fail(SessionEnd::Protocol(reason), now);
+            }
+        };
+        if hello.major != self.hello.major {
+            let mismatch = VersionMismatch { ours: self.hello.clone(), theirs: hello };
+            return self.fail(SessionEnd::Version(Box::new(mismatch)), now);
+        }
+        self.decoder.set_limit(FRAME_LIMIT);
+        self.peer = Some(hello.clone());
+        self.incoming.push_back(Incoming::Hello(hello));
+    }
+
+    fn take_event(&mut self, event: AgentEvent, frame_bytes: usize, now: Instant) {
+        if self.event_bytes >= EVENT_BYTES && matches!(event, AgentEvent::FlowInterval { .. }) {
+            self.dropped_count += 1;
+        } else if self.event_bytes >= 4 * EVENT_BYTES {
+            self.fail(SessionEnd::Protocol("the agent sends more events than fit into memory".into()), now);
+        } else {
+            self.event_bytes += frame_bytes;
+            self.incoming.push_back(Incoming::Event { event, frame_bytes });
+        }
+    }
+
+    fn accept_id(&mut self, id: u64, now: Instant) -> bool {
+        if self.role == Role::Controller {
+            self.fail(SessionEnd::Protocol("an agent sent a request".into()), now);
+        } else if id <= self.last_id {
+            let last = self.last_id;
+            self.fail(SessionEnd::Protocol(format!("request {id} came after request {last}")), now);
+        } else if self.pending.len() >= PENDING_REQUESTS {
+            let reason = format!("more than {PENDING_REQUESTS} requests wait for an answer");
+            self.fail(SessionEnd::Protocol(reason), now);
+        } else {
+            self.last_id = id;
+            self.pending.insert(id);
+        }
+        self.end.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,1 @@
+//! Faults played with virtual time.
