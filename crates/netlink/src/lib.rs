@@ -1,1 +1,5 @@
 //! clearstream-netlink.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod ethtool;

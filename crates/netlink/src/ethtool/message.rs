@@ -1,0 +1,141 @@
+//! Generic netlink messages on the wire (linux/netlink.h, linux/genetlink.h):
+//! a message header of 16 bytes, a generic header of 4, attributes of type,
+//! length and value, each padded to 4 bytes, in the host's byte order.
+
+const MESSAGE_HEADER: usize = 16;
+const GENERIC_HEADER: usize = 4;
+const ATTRIBUTE_HEADER: usize = 4;
+/// `NLM_F_REQUEST`.
+const REQUEST: u16 = 1;
+/// `NLMSG_ERROR`.
+const ERROR: u16 = 2;
+/// `NLA_F_NESTED`, and the mask that leaves the attribute's type.
+const NESTED: u16 = 0x8000;
+const TYPE_MASK: u16 = 0x3fff;
+
+/// A request ready to be sent.
+pub(super) fn request(family: u16, command: u8, sequence: u32, fill: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::with_capacity(128);
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&family.to_ne_bytes());
+    out.extend_from_slice(&REQUEST.to_ne_bytes());
+    out.extend_from_slice(&sequence.to_ne_bytes());
+    out.extend_from_slice(&[0; 4]); // port: the kernel fills it in
+    out.extend_from_slice(&[command, 1, 0, 0]); // command, version, reserved
+    fill(&mut out);
+    let length = u32::try_from(out.len()).unwrap_or(u32::MAX);
+    out[..4].copy_from_slice(&length.to_ne_bytes());
+    out
+}
+
+/// Appends an attribute.
+pub(super) fn put(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    nest_as(out, kind, |out| out.extend_from_slice(value));
+}
+
+/// Appends an attribute that holds attributes.
+pub(super) fn nest(out: &mut Vec<u8>, kind: u16, fill: impl FnOnce(&mut Vec<u8>)) {
+    nest_as(out, kind | NESTED, fill);
+}
+
+fn nest_as(out: &mut Vec<u8>, kind: u16, fill: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend_from_slice(&[0; 2]);
+    out.extend_from_slice(&kind.to_ne_bytes());
+    fill(out);
+    let length = u16::try_from(out.len() - start).unwrap_or(u16::MAX);
+    out[start..start + 2].copy_from_slice(&length.to_ne_bytes());
+    out.resize(out.len().next_multiple_of(4), 0);
+}
+
+/// A name with its closing zero.
+pub(super) fn text(name: &str) -> Vec<u8> {
+    name.bytes().chain([0]).collect()
+}
+
+/// What a datagram says about the question with this sequence number.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    /// Attributes of the answer.
+    Answer(Vec<u8>),
+    /// The kernel's error number, positive.
+    Error(i32),
+    /// Belongs to another question.
+    NotOurs,
+    /// Lengths do not fit.
+    Garbled,
+}
+
+/// Reads a datagram of the kernel.
+pub(super) fn reply(datagram: &[u8], sequence: u32) -> Reply {
+    let mut rest = datagram;
+    while let Some(header) = rest.first_chunk::<MESSAGE_HEADER>() {
+        let [a, b, c, d, e, f, _, _, g, h, i, j, ..] = *header;
+        let length = u32::from_ne_bytes([a, b, c, d]) as usize;
+        let Some(body) = rest.get(MESSAGE_HEADER..length) else { return Reply::Garbled };
+        if u32::from_ne_bytes([g, h, i, j]) == sequence {
+            if u16::from_ne_bytes([e, f]) == ERROR {
+                let code = body.first_chunk().map(|code| i32::from_ne_bytes(*code));
+                return code.map_or(Reply::Garbled, |code| Reply::Error(code.saturating_neg()));
+            }
+            return body
+                .get(GENERIC_HEADER..)
+                .map_or(Reply::Garbled, |attributes| Reply::Answer(attributes.to_owned()));
+        }
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    if rest.is_empty() { Reply::NotOurs } else { Reply::Garbled }
+}
+
+/// The attributes in a body, type and value; ends at the first that does not fit.
+pub(super) fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let [a, b, c, d] = *rest.first_chunk::<ATTRIBUTE_HEADER>()?;
+        let length = usize::from(u16::from_ne_bytes([a, b]));
+        let value = rest.get(ATTRIBUTE_HEADER..length)?;
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some((u16::from_ne_bytes([c, d]) & TYPE_MASK, value))
+    })
+}
+
+/// A number of 1, 2 or 4 bytes.
+pub(super) fn number(value: &[u8]) -> Option<u32> {
+    match *value {
+        [a] => Some(u32::from(a)),
+        [a, b] => Some(u32::from(u16::from_ne_bytes([a, b]))),
+        [a, b, c, d] => Some(u32::from_ne_bytes([a, b, c, d])),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_come_back_as_they_were_put() {
+        let out = request(0x15, 4, 7, |out| {
+            nest(out, 1, |out| put(out, 2, &text("eth0.7")));
+            put(out, 5, &40_000u32.to_ne_bytes());
+        });
+        assert_eq!(out.len() % 4, 0);
+        let Reply::Answer(body) = reply(&out, 7) else { panic!("no answer in {out:?}") };
+        let found: Vec<_> = attributes(&body).collect();
+        assert_eq!((found[0].0, found[1].0, number(found[1].1)), (1, 5, Some(40_000)));
+        assert_eq!(attributes(found[0].1).next(), Some((2, b"eth0.7\0".as_slice())));
+        assert_eq!(reply(&out, 8), Reply::NotOurs);
+    }
+
+    #[test]
+    fn takes_any_bytes() {
+        let out = request(2, 4, 7, |out| put(out, 1, &[0; 5]));
+        for cut in 0..out.len() {
+            assert_ne!(reply(&out[..cut], 9), Reply::Answer(Vec::new()));
+        }
+        let mut short = out.clone();
+        short[..4].copy_from_slice(&3u32.to_ne_bytes());
+        assert_eq!(reply(&short, 7), Reply::Garbled);
+        assert_eq!(attributes(&[0, 0, 0, 0]).count(), 0);
+        assert_eq!(attributes(&[3, 0, 1, 0, 9]).count(), 0);
+    }
+}
