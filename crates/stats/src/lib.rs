@@ -1,1 +1,22 @@
-//! clearstream-stats.
+//! The few statistics that a measurement needs: where the middle is, how sure
+//! that is, whether two sets differ, and whether a series had settled.
+//!
+//! Goodput samples are not normally distributed (a path has fast and slow
+//! spells), so nothing here assumes it: medians, bootstrap and permutation
+//! only. Everything random takes a seed, and the generator is our own, so that
+//! the same record gives the same numbers with every version of the program.
+//! No I/O, no clock, no dependency.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod bootstrap;
+mod permutation;
+mod quantile;
+mod random;
+mod steady;
+
+pub use bootstrap::{BOOTSTRAP_ROUNDS, IntervalEstimate, median_interval, ratio_interval};
+pub use permutation::{EXACT_LIMIT, permutation_test};
+pub use quantile::{median, quantile};
+pub use random::Random;
+pub use steady::{MINIMUM_POINTS, NEGLIGIBLE_TREND_RATIO, Trend, steady, trend};

@@ -1,0 +1,59 @@
+//! Median and quantiles of small samples.
+
+/// The middle value, or the mean of the two middle ones. `None` without
+/// values. Values that are no numbers (NaN) are left out.
+pub fn median(values: &[f64]) -> Option<f64> {
+    quantile(values, 0.5)
+}
+
+/// The quantile at `share` (0 to 1), linear between the neighbouring order
+/// statistics: definition 7 of Hyndman and Fan, "Sample Quantiles in
+/// Statistical Packages", The American Statistician 50 (1996), the default of
+/// R and NumPy. `None` without values or when `share` is out of range.
+pub fn quantile(values: &[f64], share: f64) -> Option<f64> {
+    if !(0.0..=1.0).contains(&share) {
+        return None;
+    }
+    let mut sorted: Vec<f64> = values.iter().copied().filter(|value| !value.is_nan()).collect();
+    sorted.sort_unstable_by(f64::total_cmp);
+    of_sorted(&sorted, share)
+}
+
+/// [`quantile`] of values that are sorted already.
+pub(crate) fn of_sorted(sorted: &[f64], share: f64) -> Option<f64> {
+    let last = sorted.len().checked_sub(1)?;
+    let place = share * last as f64;
+    let below = place.floor() as usize;
+    let (low, high) = (sorted[below], sorted[(below + 1).min(last)]);
+    let between = place - place.floor();
+    // Not low + between * (high - low): that is no number for two infinities.
+    Some(if between == 0.0 || low == high { low } else { low + between * (high - low) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reference: NumPy 2 `quantile`, method "linear", of its documentation's kind of data.
+    #[test]
+    fn agrees_with_numpy() {
+        let values = [20.7, 23.3, 25.3, 21.0, 22.4, 19.9];
+        for (share, expected) in
+            [(0.0, 19.9), (0.1, 20.3), (0.25, 20.775), (0.5, 21.7), (0.9, 24.3), (1.0, 25.3)]
+        {
+            let found = quantile(&values, share).unwrap();
+            assert!((found - expected).abs() < 1e-12, "{share}: {found}");
+        }
+    }
+
+    #[test]
+    fn the_middle_of_few() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[3.0]), Some(3.0));
+        assert_eq!(median(&[4.0, 1.0]), Some(2.5));
+        assert_eq!(median(&[9.0, 1.0, 5.0]), Some(5.0));
+        assert_eq!(median(&[f64::NAN, 2.0]), Some(2.0));
+        assert_eq!(quantile(&[1.0], 1.5), None);
+        assert_eq!(median(&[f64::INFINITY, f64::INFINITY]), Some(f64::INFINITY));
+    }
+}
