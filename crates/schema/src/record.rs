@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
+    TimeSpan,
     control::Failure,
     flow::{FlowSummary, Notice},
     host::HostReport,
@@ -72,6 +73,12 @@ pub struct RunDocument {
     pub seed: u64,
     /// The study as run.
     pub study: StudyFile,
+    /// Only these experiments of it; all when empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub only: Vec<String>,
+    /// Time allowed for the whole run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<TimeSpan>,
     /// The lab it ran in, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lab: Option<LabFile>,

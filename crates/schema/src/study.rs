@@ -1,10 +1,10 @@
 //! A study: experiments, each a workload times factors. This is the file in
 //! `studies/`.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::Value;
 
 use crate::{TimeSpan, record::Published};
@@ -115,13 +115,37 @@ fn one() -> u32 {
 }
 
 /// Levels of a factor.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Levels {
     /// Resolved on the host: `every-core`, `representative-cores`.
     Named(String),
     /// As written.
     Listed(Vec<Value>),
+}
+
+// Not derived: "data did not match any variant" tells nobody what to write.
+impl<'de> Deserialize<'de> for Levels {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct LevelsVisitor;
+        impl<'de> de::Visitor<'de> for LevelsVisitor {
+            type Value = Levels;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of levels such as [1, 2, 4], or \"every-core\" or \"representative-cores\"")
+            }
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<Levels, E> {
+                Ok(Levels::Named(name.to_owned()))
+            }
+            fn visit_seq<A: de::SeqAccess<'de>>(self, mut levels: A) -> Result<Levels, A::Error> {
+                let mut listed = Vec::new();
+                while let Some(level) = levels.next_element()? {
+                    listed.push(level);
+                }
+                Ok(Levels::Listed(listed))
+            }
+        }
+        deserializer.deserialize_any(LevelsVisitor)
+    }
 }
 
 /// What a lab, a quick or a full run changes.
@@ -138,7 +162,13 @@ pub struct Variant {
     /// Repetitions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repetitions: Option<u32>,
-    /// Time for the whole experiment.
+    /// Stop repeating a cell when the 95 % interval of its median is narrower than this share of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub precision_ratio: Option<f64>,
+    /// Time for the whole experiment: no further repetition begins when it is used up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<TimeSpan>,
+    /// Lab only: interface of the listening host whose address is measured to; its first one when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
 }

@@ -131,6 +131,8 @@ fn run_document(client: &HostReport, server: &HostReport, shape: &Shape, cells: 
         mode: "full".to_owned(),
         seed: shape.seed,
         study: model::study(shape),
+        only: Vec::new(),
+        budget: None,
         lab: Some(lab),
         client: client.clone(),
         server: server.clone(),
