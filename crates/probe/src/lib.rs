@@ -1,1 +1,44 @@
-//! clearstream-probe.
+//! What a path does to single packets: delay, jitter, loss, path MTU, hops.
+//!
+//! Two sides: [`Responder`] answers on one host, [`measure`] sends from the
+//! other (both run inside agents), and [`run`] is the controller that has
+//! both directions measured through two [`clearstream_control::Peer`]s.
+//!
+//! How it is measured:
+//! - a delay is the time between the kernel's software stamps of probe and
+//!   answer (`SO_TIMESTAMPING`), less the time the responder held the probe,
+//!   which it counts from its kernel's stamp of arrival to just before it
+//!   sends and tells in the answer. Left in: the two network stacks below the
+//!   stamps, and the responder's own `send` down to its driver (a few
+//!   microseconds). Not in: waking up either program. Where the kernel stamps
+//!   nothing, the program's clock is used, wake-ups are in, and
+//!   [`ClockSource`](clearstream_schema::probe::ClockSource) says so.
+//! - both programs sleep in `poll`; nothing spins.
+//! - probes leave at absolute times, whether or not answers have come.
+//! - a probe carries the test's cookie. What does not is dropped without an
+//!   answer, and no answer is larger than its question.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod channel;
+mod connection;
+mod controller;
+mod delay;
+mod exchange;
+mod measure;
+mod path_mtu;
+mod responder;
+mod wire;
+
+use clearstream_schema::control::{Cookie, Failure, FailureKind};
+
+pub use controller::{ProbeError, run};
+pub use measure::measure;
+pub use responder::Responder;
+
+fn secret(cookie: &Cookie) -> Result<wire::Secret, Failure> {
+    wire::Secret::parse(cookie).ok_or_else(|| Failure {
+        kind: FailureKind::Invalid,
+        message: "the cookie of a probe must be 32 hexadecimal digits".to_owned(),
+    })
+}

@@ -77,6 +77,8 @@ pub enum QueuedError {
     TooBig {
         /// MTU that the next hop takes.
         mtu_bytes: u32,
+        /// Said by this host about its own interface, not by a router.
+        local: bool,
     },
     /// Any other error: its number.
     Other(i32),
@@ -184,16 +186,15 @@ pub fn now_ns() -> u64 {
 pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Received> {
     let mut received = Received { length: 0, from: None, stamp_ns: None, time_to_live: None };
     received.length =
-        receive_message(socket.as_fd(), buffer, 0, &mut received.from, &mut |level, kind, data| {
-            match (level, kind) {
-                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPING) => received.stamp_ns = software_stamp(data),
-                (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
-                    received.time_to_live = data
-                        .first_chunk()
-                        .and_then(|bytes| u8::try_from(i32::from_ne_bytes(*bytes)).ok());
-                }
-                _ => {}
+        receive_message(socket.as_fd(), buffer, 0, &mut received.from, &mut |level, kind, data| match (
+            level, kind,
+        ) {
+            (libc::SOL_SOCKET, libc::SCM_TIMESTAMPING) => received.stamp_ns = software_stamp(data),
+            (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
+                received.time_to_live =
+                    data.first_chunk().and_then(|bytes| u8::try_from(i32::from_ne_bytes(*bytes)).ok());
             }
+            _ => {}
         })?;
     Ok(received)
 }
@@ -205,19 +206,16 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Received> {
 pub fn take_error(socket: impl AsFd) -> io::Result<Option<QueuedError>> {
     let mut stamp = None;
     let mut error = None;
-    let outcome = receive_message(
-        socket.as_fd(),
-        &mut [],
-        libc::MSG_ERRQUEUE,
-        &mut None,
-        &mut |level, kind, data| match (level, kind) {
-            (libc::SOL_SOCKET, libc::SCM_TIMESTAMPING) => stamp = software_stamp(data),
-            (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) => {
-                error = extended_error(data);
+    let outcome =
+        receive_message(socket.as_fd(), &mut [], libc::MSG_ERRQUEUE, &mut None, &mut |level, kind, data| {
+            match (level, kind) {
+                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPING) => stamp = software_stamp(data),
+                (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) => {
+                    error = extended_error(data);
+                }
+                _ => {}
             }
-            _ => {}
-        },
-    );
+        });
     match outcome {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
         Err(error) => return Err(error),
@@ -229,7 +227,10 @@ pub fn take_error(socket: impl AsFd) -> io::Result<Option<QueuedError>> {
             None => QueuedError::Other(0),
         },
         Some(error) if error.ee_errno == libc::EMSGSIZE as u32 => {
-            QueuedError::TooBig { mtu_bytes: error.ee_info }
+            QueuedError::TooBig {
+                mtu_bytes: error.ee_info,
+                local: error.ee_origin == libc::SO_EE_ORIGIN_LOCAL,
+            }
         }
         Some(error) => QueuedError::Other(error.ee_errno as i32),
         None => QueuedError::Other(0),
@@ -407,12 +408,18 @@ mod tests {
     }
 
     #[test]
-    fn the_route_of_a_loopback_socket_has_the_interface_mtu() {
+    fn a_loopback_socket_tells_the_interface_mtu_both_ways() {
         let (one, _two) = pair("127.0.0.1:0");
         set_path_mtu(&one, Family::V4, PathMtu::Probe).unwrap();
-        let mtu = route_mtu(&one, Family::V4).unwrap();
+        report_errors(&one, Family::V4).unwrap();
         let shown = std::fs::read_to_string("/sys/class/net/lo/mtu").unwrap();
         let interface: u32 = shown.trim().parse().unwrap();
+        let mtu = route_mtu(&one, Family::V4).unwrap();
         assert_eq!(mtu, interface.min(65535), "as the interface says; IPv4 packets end at 65535");
+        if interface < 65535 {
+            one.send(&vec![0; interface as usize]).unwrap_err();
+            let told = QueuedError::TooBig { mtu_bytes: interface, local: true };
+            assert_eq!(wait(|| take_error(&one).unwrap()), told);
+        }
     }
 }

@@ -1,0 +1,256 @@
+//! The controller's part: has both directions measured, each by the agent at
+//! its start.
+
+use std::net::{IpAddr, SocketAddr};
+
+use clearstream_control::{Peer, PeerError};
+use clearstream_schema::{
+    control::{Cookie, Failure, FailureKind, Reply, Request},
+    flow::Notice,
+    probe::{ProbeConfig, ProbeDirection, ProbeSummary},
+};
+
+/// Why a path could not be probed at all.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// An agent was lost or refused.
+    #[error(transparent)]
+    Peer(#[from] PeerError),
+    /// An agent answered a request with something that is no answer to it.
+    #[error("{name}: unexpected answer to {request}; do both ends run the same version?")]
+    Unexpected {
+        /// The agent.
+        name: String,
+        /// What it was asked.
+        request: &'static str,
+    },
+}
+
+/// Probes from `client` to `server`, and back where the way back can be found.
+/// `client_address` is where the client can be reached from the server; when
+/// absent, the address that its own probes came from is used.
+///
+/// A way back that does not answer (address translation, a firewall) is a
+/// notice, not an error.
+///
+/// # Errors
+/// When an agent is lost, or nothing answers from client to server.
+pub fn run(
+    client: &mut Peer,
+    server: &mut Peer,
+    client_address: Option<IpAddr>,
+    server_address: IpAddr,
+    config: &ProbeConfig,
+) -> Result<ProbeSummary, ProbeError> {
+    let there = direction(client, server, server_address, config)?;
+    let mut directions = vec![there];
+    if let Some(address) = client_address.or(directions[0].from_address) {
+        match direction(server, client, address, config) {
+            Ok(back) => directions.push(back),
+            Err(ProbeError::Peer(PeerError::Refused { name, failure })) => {
+                directions[0].notices.push(Notice {
+                    id: "no-way-back".to_owned(),
+                    message: format!("not measured from {} to {address}: {name}: {failure}", server.name()),
+                });
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(ProbeSummary {
+        requested: config.clone(),
+        bandwidth_delay_product_bytes: product(config, &directions),
+        directions,
+    })
+}
+
+/// Rate times the shortest round trip of all that was measured: the data that
+/// must be in flight to fill the path (RFC 1072 section 1), in bytes.
+fn product(config: &ProbeConfig, directions: &[ProbeDirection]) -> Option<u64> {
+    let shortest_ns = directions
+        .iter()
+        .flat_map(|direction| direction.udp.iter().chain(&direction.tcp))
+        .map(|stats| stats.min_ns)
+        .min()?;
+    let bits = u128::from(config.rate?.0) * u128::from(shortest_ns) / 1_000_000_000;
+    u64::try_from(bits / 8).ok()
+}
+
+fn direction(
+    from: &mut Peer,
+    to: &mut Peer,
+    address: IpAddr,
+    config: &ProbeConfig,
+) -> Result<ProbeDirection, ProbeError> {
+    let cookie = fresh_cookie();
+    let (udp, tcp) = listen(to, address, &cookie)?;
+    let request = Request::ProbeRun { config: config.clone(), udp, tcp, cookie };
+    let outcome = from.request(request);
+    // The sockets are closed whatever happened; when closing fails too, the
+    // first error is the one to tell.
+    let closed = to.request(Request::ProbeClose);
+    match outcome? {
+        Reply::Probed(mut found) => {
+            closed?;
+            found.from = from.name().to_owned();
+            found.to = to.name().to_owned();
+            Ok(found)
+        }
+        _ => Err(ProbeError::Unexpected { name: from.name().to_owned(), request: "probe-run" }),
+    }
+}
+
+/// Opens the responder on the very address that probes will go to, so that
+/// answers leave from it on hosts with several. Where the host does not have
+/// that address itself (it is translated on the way), on all.
+fn listen(peer: &mut Peer, address: IpAddr, cookie: &Cookie) -> Result<(SocketAddr, SocketAddr), ProbeError> {
+    let ask = |address| Request::ProbeListen { address: Some(address), cookie: cookie.clone() };
+    let reply = match peer.request(ask(address)) {
+        Err(PeerError::Refused { failure: Failure { kind: FailureKind::Invalid, .. }, .. }) => {
+            peer.request(ask(any_like(address)))?
+        }
+        other => other?,
+    };
+    match reply {
+        Reply::ProbeListening { udp, tcp } => {
+            Ok((SocketAddr::new(address, udp.port()), SocketAddr::new(address, tcp.port())))
+        }
+        _ => Err(ProbeError::Unexpected { name: peer.name().to_owned(), request: "probe-listen" }),
+    }
+}
+
+fn any_like(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => IpAddr::from([0u8; 4]),
+        IpAddr::V6(_) => IpAddr::from([0u16; 8]),
+    }
+}
+
+fn fresh_cookie() -> Cookie {
+    Cookie(format!("{:032x}", rand::random::<u128>()))
+}
+
+#[cfg(test)]
+mod tests {
+    use clearstream_control::{EventSender, Handler, memory_pair};
+    use clearstream_schema::{
+        BitRate, TimeSpan,
+        probe::{ClockSource, DelayStats},
+    };
+
+    use super::*;
+    use crate::Responder;
+
+    /// What an agent does with these requests.
+    #[derive(Default)]
+    struct Agent {
+        responder: Option<Responder>,
+        refuse_to_listen: bool,
+    }
+
+    impl Handler for Agent {
+        fn handle(&mut self, request: Request, _: &EventSender) -> Result<Reply, Failure> {
+            match request {
+                Request::ProbeListen { .. } if self.refuse_to_listen => {
+                    Err(Failure { kind: FailureKind::Busy, message: "busy".to_owned() })
+                }
+                Request::ProbeListen { address, cookie } => {
+                    let responder = Responder::open(address, &cookie)?;
+                    let reply = Reply::ProbeListening { udp: responder.udp(), tcp: responder.tcp() };
+                    self.responder = Some(responder);
+                    Ok(reply)
+                }
+                Request::ProbeRun { config, udp, tcp, cookie } => {
+                    crate::measure(&config, udp, tcp, &cookie).map(Reply::Probed)
+                }
+                Request::ProbeClose => {
+                    self.responder = None;
+                    Ok(Reply::Empty)
+                }
+                _ => Ok(Reply::Empty),
+            }
+        }
+    }
+
+    fn quick() -> ProbeConfig {
+        ProbeConfig {
+            count: 5,
+            interval: TimeSpan::from_millis(2),
+            rate: Some(BitRate(19_000_000_000)),
+            ..ProbeConfig::default()
+        }
+    }
+
+    #[test]
+    fn both_directions_and_the_product() {
+        let mut client = memory_pair(Agent::default()).unwrap();
+        let mut server = memory_pair(Agent::default()).unwrap();
+        let summary = run(&mut client, &mut server, None, [127, 0, 0, 1].into(), &quick()).unwrap();
+        assert_eq!(summary.directions.len(), 2);
+        let delays: Vec<_> =
+            summary.directions.iter().flat_map(|one| [one.udp.as_ref(), one.tcp.as_ref()]).collect();
+        assert!(delays.iter().all(|stats| stats.is_some_and(|stats| stats.answered_count == 5)));
+        let shortest = delays.iter().flatten().map(|stats| stats.min_ns).min().unwrap();
+        assert_eq!(summary.bandwidth_delay_product_bytes, Some(19 * shortest / 8), "19 bits per nanosecond");
+    }
+
+    #[test]
+    fn the_published_product_of_the_40_gigabit_path() {
+        // 19 Gb/s over 17 ms: 40.38 MB (the published figure; 40.375 exactly).
+        let stats = DelayStats {
+            answered_count: 1,
+            sent_count: 1,
+            loss_ratio: 0.0,
+            min_ns: 17_000_000,
+            mean_ns: 0,
+            p50_ns: 0,
+            p90_ns: 0,
+            p99_ns: 0,
+            max_ns: 0,
+            jitter_ns: 0,
+            clock: ClockSource::Kernel,
+            turnaround_mean_ns: None,
+            forward_lost_count: None,
+            return_lost_count: None,
+        };
+        let direction = ProbeDirection {
+            from: String::new(),
+            to: String::new(),
+            udp: Some(stats),
+            tcp: None,
+            from_address: None,
+            to_address: None,
+            route_mtu_bytes: None,
+            path_mtu_bytes: None,
+            hop_count: None,
+            notices: Vec::new(),
+        };
+        assert_eq!(product(&quick(), &[direction]), Some(40_375_000));
+        assert_eq!(product(&quick(), &[]), None, "nothing measured, nothing computed");
+    }
+
+    #[test]
+    fn a_missing_way_back_is_a_notice() {
+        let mut client = memory_pair(Agent { refuse_to_listen: true, ..Agent::default() }).unwrap();
+        let mut server = memory_pair(Agent::default()).unwrap();
+        let summary = run(&mut client, &mut server, None, [127, 0, 0, 1].into(), &quick()).unwrap();
+        assert_eq!(summary.directions.len(), 1);
+        assert_eq!(summary.directions[0].notices[0].id, "no-way-back");
+    }
+
+    #[test]
+    fn a_translated_address_is_listened_for_on_all() {
+        let mut peer = memory_pair(Agent::default()).unwrap();
+        // TEST-NET-1 is on no interface; binding falls back to all of them.
+        let there: IpAddr = [192, 0, 2, 1].into();
+        let (udp, tcp) = listen(&mut peer, there, &fresh_cookie()).unwrap();
+        assert_eq!((udp.ip(), tcp.ip()), (there, there));
+        assert_ne!(udp.port(), 0);
+    }
+
+    #[test]
+    fn cookies_are_32_digits_and_differ() {
+        let (one, two) = (fresh_cookie(), fresh_cookie());
+        assert_ne!(one, two);
+        assert!(crate::secret(&one).is_ok() && crate::secret(&two).is_ok());
+    }
+}

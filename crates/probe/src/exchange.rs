@@ -1,0 +1,261 @@
+//! A series of round trips over one channel: paced by absolute time, open
+//! loop (an answer that is late does not delay the next probe), everything on
+//! one thread that sleeps in `poll`.
+//!
+//! What the thread's wake-up costs is not in the figures where the kernel
+//! stamps packets; where it does not, it is, and the figures say so.
+
+use std::{
+    io,
+    os::fd::BorrowedFd,
+    time::{Duration, Instant},
+};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::{
+    delay::RoundTrip,
+    wire::{Header, Kind},
+};
+
+/// Something that a channel took from the kernel.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Arrival {
+    /// An answer, and when the kernel received it.
+    Answer { header: Header, stamp_ns: Option<u64> },
+    /// When the kernel handed this probe to the driver.
+    Sent { sequence: u32, stamp_ns: u64 },
+}
+
+/// A socket that probes go through.
+pub(crate) trait Channel {
+    fn socket(&self) -> BorrowedFd<'_>;
+    /// What to wait for.
+    fn interest(&self) -> PollFlags;
+    fn send(&mut self, kind: Kind, sequence: u32) -> io::Result<()>;
+    /// Takes everything that is there, without blocking.
+    fn take(&mut self, each: &mut dyn FnMut(Arrival)) -> io::Result<()>;
+}
+
+/// Pace of a series.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pace {
+    pub count: u32,
+    pub interval: Duration,
+    pub timeout: Duration,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub(crate) struct Series {
+    /// In the order of sending.
+    pub trips: Vec<RoundTrip>,
+    /// Fewest and most hops that answered probes had taken.
+    pub hops: Option<(u32, u32)>,
+    /// First error of sending, or the one that ended the channel.
+    pub error: Option<io::Error>,
+}
+
+#[derive(Clone, Copy)]
+struct Flight {
+    sent: Instant,
+    sent_stamp_ns: Option<u64>,
+    answer: Option<Answer>,
+}
+
+#[derive(Clone, Copy)]
+struct Answer {
+    application_ns: u64,
+    stamp_ns: Option<u64>,
+    turnaround_ns: u64,
+}
+
+/// Waits until something can be taken, at most until `deadline`.
+fn wait(channel: &impl Channel, deadline: Instant) -> io::Result<()> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let limit = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: i64::from(left.subsec_nanos()) };
+    let mut watched = [PollFd::from_borrowed_fd(channel.socket(), channel.interest())];
+    match poll(&mut watched, Some(&limit)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Asks until somebody answers: `Some` is what the last answer said. Tries
+/// for at most three timeouts, and for a little longer when the kernel has
+/// only just begun to stamp packets.
+pub(crate) fn greet(channel: &mut impl Channel, timeout: Duration) -> io::Result<Option<Header>> {
+    const MOST: u32 = 12;
+    let mut heard = None;
+    let mut silent = 0;
+    for attempt in 0..MOST {
+        let sequence = u32::MAX - attempt;
+        if let Err(error) = channel.send(Kind::Greeting, sequence) {
+            // A refusal that was queued by the attempt before.
+            if silent >= 2 || error.kind() != io::ErrorKind::ConnectionRefused {
+                return Err(error);
+            }
+        }
+        let deadline = Instant::now() + timeout;
+        let mut answered = None;
+        while answered.is_none() && Instant::now() < deadline {
+            wait(channel, deadline)?;
+            channel.take(&mut |arrival| {
+                if let Arrival::Answer { header, stamp_ns } = arrival
+                    && header.kind == Kind::Greeting
+                    && header.sequence == sequence
+                {
+                    answered = Some((header, stamp_ns));
+                }
+            })?;
+        }
+        match answered {
+            Some((header, stamp)) => {
+                heard = Some(header);
+                if stamp.is_some() && attempt > 0 {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            None => silent += 1,
+        }
+        if silent == 3 {
+            break;
+        }
+    }
+    Ok(heard)
+}
+
+/// Sends `pace.count` probes and gathers what comes back.
+pub(crate) fn run(channel: &mut impl Channel, pace: Pace) -> Series {
+    let mut flights: Vec<Flight> = Vec::with_capacity(pace.count as usize);
+    let mut series = Series::default();
+    let mut open = 0usize;
+    let start = Instant::now();
+    loop {
+        let now = Instant::now();
+        let next = u32::try_from(flights.len()).unwrap_or(u32::MAX);
+        let due = start + pace.interval * next;
+        if next < pace.count && now >= due {
+            flights.push(Flight { sent: now, sent_stamp_ns: None, answer: None });
+            open += 1;
+            if let Err(error) = channel.send(Kind::Delay, next) {
+                series.error.get_or_insert(error);
+            }
+        } else {
+            let expiry = flights.last().map_or(now, |last| last.sent + pace.timeout);
+            if next == pace.count && (open == 0 || now >= expiry) {
+                break;
+            }
+            if let Err(error) = wait(channel, if next < pace.count { due } else { expiry }) {
+                series.error = Some(error);
+                break;
+            }
+        }
+        let outcome = channel.take(&mut |arrival| {
+            open -= usize::from(note(&mut flights, &mut series.hops, arrival, pace.timeout));
+        });
+        if let Err(error) = outcome {
+            series.error = Some(error);
+            break;
+        }
+    }
+    series.trips = flights.iter().map(round_trip).collect();
+    series
+}
+
+/// Books an arrival; true when it answered a probe that was open.
+fn note(flights: &mut [Flight], hops: &mut Option<(u32, u32)>, arrival: Arrival, timeout: Duration) -> bool {
+    match arrival {
+        Arrival::Sent { sequence, stamp_ns } => {
+            if let Some(flight) = flights.get_mut(sequence as usize) {
+                // A TCP retransmission is stamped again; the first one counts.
+                flight.sent_stamp_ns.get_or_insert(stamp_ns);
+            }
+            false
+        }
+        Arrival::Answer { header, stamp_ns } => {
+            if header.kind != Kind::Delay {
+                return false;
+            }
+            let Some(flight) = flights.get_mut(header.sequence as usize) else { return false };
+            let whole = flight.sent.elapsed();
+            // A duplicate, or too late to count.
+            if flight.answer.is_some() || whole > timeout {
+                return false;
+            }
+            if header.arrived_time_to_live > 0 {
+                let passed =
+                    u32::from(header.sent_time_to_live.saturating_sub(header.arrived_time_to_live)) + 1;
+                let (fewest, most) = hops.unwrap_or((passed, passed));
+                *hops = Some((fewest.min(passed), most.max(passed)));
+            }
+            flight.answer = Some(Answer {
+                application_ns: u64::try_from(whole.as_nanos()).unwrap_or(u64::MAX),
+                stamp_ns,
+                turnaround_ns: header.turnaround_ns,
+            });
+            true
+        }
+    }
+}
+
+fn round_trip(flight: &Flight) -> RoundTrip {
+    let Some(answer) = flight.answer else { return RoundTrip::default() };
+    // The kernel's two stamps lie inside the program's two readings. Where
+    // they do not, the wall clock was stepped in between (or an old kernel
+    // numbered the stamps differently) and they say nothing. The slack covers
+    // the slewing of the wall clock, at most 500 ppm by adjtimex(2).
+    let kernel_ns = flight
+        .sent_stamp_ns
+        .zip(answer.stamp_ns)
+        .and_then(|(sent, received)| received.checked_sub(sent))
+        .filter(|&between| between <= answer.application_ns + answer.application_ns / 1000 + 1_000);
+    RoundTrip { application_ns: Some(answer.application_ns), kernel_ns, turnaround_ns: answer.turnaround_ns }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(sequence: u32, stamp_ns: Option<u64>) -> Arrival {
+        let mut header = Header::probe(Kind::Delay, sequence, 255, 64);
+        header.answer = true;
+        header.arrived_time_to_live = 253;
+        header.turnaround_ns = 7;
+        Arrival::Answer { header, stamp_ns }
+    }
+
+    #[test]
+    fn books_what_arrives_in_any_order() {
+        let sent = Instant::now().checked_sub(Duration::from_millis(5)).unwrap();
+        let mut flights = vec![Flight { sent, sent_stamp_ns: None, answer: None }; 3];
+        let mut hops = None;
+        let timeout = Duration::from_secs(60);
+        assert!(note(&mut flights, &mut hops, answer(2, Some(1_000_900)), timeout));
+        assert!(!note(&mut flights, &mut hops, Arrival::Sent { sequence: 2, stamp_ns: 1_000_000 }, timeout));
+        assert!(!note(&mut flights, &mut hops, Arrival::Sent { sequence: 2, stamp_ns: 1_000_800 }, timeout));
+        assert!(!note(&mut flights, &mut hops, answer(2, None), timeout), "a duplicate is not counted");
+        assert!(!note(&mut flights, &mut hops, answer(3, None), timeout), "nor what was never sent");
+        assert!(
+            !note(&mut flights, &mut hops, answer(0, None), Duration::from_millis(1)),
+            "nor what is late"
+        );
+        assert_eq!(hops, Some((3, 3)), "two routers and the destination");
+        assert_eq!(round_trip(&flights[2]).kernel_ns, Some(900));
+        assert_eq!(round_trip(&flights[2]).turnaround_ns, 7);
+        assert_eq!(round_trip(&flights[0]), RoundTrip::default());
+    }
+
+    #[test]
+    fn stamps_of_a_stepped_clock_are_not_used() {
+        let flight = |sent, received| Flight {
+            sent: Instant::now(),
+            sent_stamp_ns: Some(sent),
+            answer: Some(Answer { application_ns: 1_000_000, stamp_ns: Some(received), turnaround_ns: 0 }),
+        };
+        assert_eq!(round_trip(&flight(5_000_000, 5_900_000)).kernel_ns, Some(900_000));
+        assert_eq!(round_trip(&flight(5_000_000, 4_000_000)).kernel_ns, None, "stepped back");
+        assert_eq!(round_trip(&flight(5_000_000, 9_000_000_000)).kernel_ns, None, "stepped forward");
+    }
+}

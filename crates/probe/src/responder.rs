@@ -1,0 +1,321 @@
+//! The answering side: one UDP socket, one TCP listener, one thread.
+//!
+//! Probes without the cookie get no answer and no error; connections that do
+//! not present it in their first bytes are closed. What one peer may hold is
+//! bounded: a few connections, one message in each direction per connection.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    os::fd::{AsFd, OwnedFd},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use clearstream_schema::control::{Cookie, Failure, FailureKind};
+use clearstream_sys::timestamp::{self, Family};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use crate::{
+    connection::Connection,
+    wire::{Header, Kind, LARGEST_BYTES, Secret},
+};
+
+/// Connections at a time. One test needs one; a second controller that was
+/// told the cookie may be starting while the first is closing.
+const MOST_CONNECTIONS: usize = 8;
+/// How often connections are looked over for those that never identified.
+const HOUSEKEEPING: Duration = Duration::from_millis(250);
+/// Datagrams answered before other sockets are looked at again.
+const BURST: usize = 64;
+
+/// Answers probes until dropped.
+#[derive(Debug)]
+pub struct Responder {
+    udp: SocketAddr,
+    tcp: SocketAddr,
+    stop: OwnedFd,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Responder {
+    /// Opens both sockets, on loopback when no address is given: nothing
+    /// listens beyond it unless asked.
+    ///
+    /// # Errors
+    /// `Invalid` for a malformed cookie or an address that is not this host's,
+    /// `Internal` for anything else the kernel refuses.
+    pub fn open(address: Option<IpAddr>, cookie: &Cookie) -> Result<Self, Failure> {
+        let secret = crate::secret(cookie)?;
+        let address = address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let fail = |step: &str, error: io::Error| open_failure(address, step, &error);
+        let udp = UdpSocket::bind((address, 0)).map_err(|error| fail("bind UDP", error))?;
+        let tcp = TcpListener::bind((address, 0)).map_err(|error| fail("bind TCP", error))?;
+        udp.set_nonblocking(true).map_err(|error| fail("set up UDP", error))?;
+        tcp.set_nonblocking(true).map_err(|error| fail("set up TCP", error))?;
+        let udp_address = udp.local_addr().map_err(|error| fail("name UDP", error))?;
+        let tcp_address = tcp.local_addr().map_err(|error| fail("name TCP", error))?;
+        let family = Family::of(udp_address);
+        timestamp::report_time_to_live(&udp, family).map_err(|error| fail("ask for hop counts", error))?;
+        // Without stamps the turnaround starts when the program woke up,
+        // which the prober then sees as path delay; it is told by the clock
+        // that its own side names, and the probe still works.
+        let _ = timestamp::enable(&udp, false);
+        // The size answers must not be lost to the path MTU of the way back.
+        timestamp::set_path_mtu(&udp, family, timestamp::PathMtu::Fragment)
+            .map_err(|error| fail("allow fragments", error))?;
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| fail("make a stop event", error.into()))?;
+        let watched = stop.try_clone().map_err(|error| fail("make a stop event", error))?;
+        let state = State { secret, udp, tcp, prober: None, seen: 0, connections: Vec::new() };
+        let thread = std::thread::Builder::new()
+            .name("probe-responder".to_owned())
+            .spawn(move || state.serve(&watched))
+            .map_err(|error| fail("start a thread", error))?;
+        Ok(Self { udp: udp_address, tcp: tcp_address, stop, thread: Some(thread) })
+    }
+
+    /// Where UDP probes are answered.
+    pub fn udp(&self) -> SocketAddr {
+        self.udp
+    }
+
+    /// Where TCP probes are answered.
+    pub fn tcp(&self) -> SocketAddr {
+        self.tcp
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        // A counter of 1 cannot overflow, so the write cannot fail.
+        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn open_failure(address: IpAddr, step: &str, error: &io::Error) -> Failure {
+    let (kind, advice) = match error.kind() {
+        io::ErrorKind::AddrNotAvailable => (FailureKind::Invalid, "; name an address of this host"),
+        io::ErrorKind::AddrInUse => (FailureKind::InUse, ""),
+        io::ErrorKind::PermissionDenied => (FailureKind::Unsupported, ""),
+        _ => (FailureKind::Internal, ""),
+    };
+    Failure { kind, message: format!("cannot answer probes on {address}: {step}: {error}{advice}") }
+}
+
+struct State {
+    secret: Secret,
+    udp: UdpSocket,
+    tcp: TcpListener,
+    /// Source of the delay probes counted in `seen`.
+    prober: Option<SocketAddr>,
+    seen: u32,
+    connections: Vec<Connection>,
+}
+
+impl State {
+    fn serve(mut self, stop: &OwnedFd) {
+        let mut buffer = vec![0u8; LARGEST_BYTES + 1];
+        loop {
+            let ready = {
+                let mut watched = vec![
+                    PollFd::new(stop, PollFlags::IN),
+                    PollFd::new(&self.udp, PollFlags::IN),
+                    PollFd::new(&self.tcp, PollFlags::IN),
+                ];
+                watched.extend(self.connections.iter().map(|connection| {
+                    PollFd::from_borrowed_fd(connection.stream().as_fd(), connection.interest())
+                }));
+                // With nobody connected there is nothing to look over.
+                let housekeeping = Timespec { tv_sec: 0, tv_nsec: i64::from(HOUSEKEEPING.subsec_nanos()) };
+                let limit = (!self.connections.is_empty()).then_some(&housekeeping);
+                match poll(&mut watched, limit) {
+                    Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                    Err(_) => return,
+                }
+                watched.iter().map(|fd| !fd.revents().is_empty()).collect::<Vec<_>>()
+            };
+            if ready[0] {
+                return;
+            }
+            if ready[1] {
+                self.answer_datagrams(&mut buffer);
+            }
+            let now = Instant::now();
+            let mut turn = ready[3..].iter();
+            let secret = self.secret;
+            self.connections.retain_mut(|connection| {
+                let ready = turn.next().copied().unwrap_or(false);
+                (!ready || connection.advance(&secret, &mut buffer).is_ok()) && !connection.overdue(now)
+            });
+            if ready[2] {
+                self.accept(now);
+            }
+        }
+    }
+
+    fn accept(&mut self, now: Instant) {
+        while let Ok((stream, _)) = self.tcp.accept() {
+            // Beyond the bound a connection is closed at once, unanswered.
+            if self.connections.len() < MOST_CONNECTIONS && prepare(&stream).is_ok() {
+                self.connections.push(Connection::new(stream, now));
+            }
+        }
+    }
+
+    fn answer_datagrams(&mut self, buffer: &mut [u8]) {
+        for _ in 0..BURST {
+            let received = match timestamp::receive(&self.udp, buffer) {
+                Ok(received) => received,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // An ICMP error of an earlier answer; the socket goes on.
+                Err(_) => continue,
+            };
+            let arrived_ns = received.stamp_ns.unwrap_or_else(timestamp::now_ns);
+            let Some(from) = received.from else { continue };
+            let Some(probe) = Header::read(&self.secret, &buffer[..received.length]) else { continue };
+            // An answer is never answered: two responders cannot be made to
+            // talk to each other.
+            if probe.answer || probe.size as usize != received.length {
+                continue;
+            }
+            if self.prober != Some(from) {
+                self.prober = Some(from);
+                self.seen = 0;
+            }
+            if probe.kind == Kind::Delay {
+                self.seen = self.seen.saturating_add(1);
+            }
+            let length = probe.answer_size().min(received.length);
+            let answer = Header {
+                answer: true,
+                arrived_time_to_live: received.time_to_live.unwrap_or(0),
+                seen: self.seen,
+                turnaround_ns: timestamp::now_ns().saturating_sub(arrived_ns),
+                ..probe
+            };
+            answer.write(&self.secret, buffer);
+            // A full send buffer or a vanished prober is a lost answer, and
+            // that is what the prober will count.
+            let _ = self.udp.send_to(&buffer[..length], from);
+        }
+    }
+}
+
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nonblocking(true)?;
+    stream.set_nodelay(true)?;
+    let _ = timestamp::enable(stream, false);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use super::*;
+    use crate::wire::HEADER_BYTES;
+
+    const COOKIE: &str = "00112233445566778899aabbccddeeff";
+
+    fn cookie() -> Cookie {
+        Cookie(COOKIE.to_owned())
+    }
+
+    fn message(kind: Kind, size: usize) -> Vec<u8> {
+        let mut bytes = vec![0xaa; size];
+        Header::probe(kind, 9, 255, u32::try_from(size).unwrap())
+            .write(&crate::secret(&cookie()).unwrap(), &mut bytes);
+        bytes
+    }
+
+    fn client(responder: &Responder) -> UdpSocket {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect(responder.udp()).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        socket
+    }
+
+    #[test]
+    fn only_holders_of_the_cookie_are_answered_and_never_with_more() {
+        let responder = Responder::open(None, &cookie()).unwrap();
+        let socket = client(&responder);
+        let mut wrong = message(Kind::Delay, 64);
+        wrong[10] ^= 1;
+        let mut reflected = message(Kind::Delay, 64);
+        reflected[5] |= 0x80;
+        let mut lying = message(Kind::Delay, 64);
+        lying[42..44].copy_from_slice(&1400u16.to_be_bytes());
+        for stranger in [b"hello".to_vec(), Vec::new(), wrong, reflected, lying, vec![0; 1400]] {
+            socket.send(&stranger).unwrap();
+        }
+        // Answers come in order, so the first one seen belongs to this:
+        socket.send(&message(Kind::Size, 1400)).unwrap();
+        let mut buffer = [0u8; 2000];
+        let length = socket.recv(&mut buffer).unwrap();
+        assert_eq!(length, HEADER_BYTES, "a size probe is answered by a header");
+        let answer = Header::read(&crate::secret(&cookie()).unwrap(), &buffer).unwrap();
+        assert_eq!((answer.kind, answer.answer, answer.sequence), (Kind::Size, true, 9));
+        assert_eq!(answer.arrived_time_to_live, 64);
+        assert_eq!(answer.seen, 0, "only delay probes are counted");
+        socket.send(&message(Kind::Delay, 100)).unwrap();
+        assert_eq!(socket.recv(&mut buffer).unwrap(), 100, "a delay probe by as many bytes");
+        assert_eq!(Header::read(&crate::secret(&cookie()).unwrap(), &buffer).unwrap().seen, 1);
+    }
+
+    #[test]
+    fn a_tcp_stranger_is_closed_and_does_not_disturb_the_test() {
+        let responder = Responder::open(None, &cookie()).unwrap();
+        let mut good = TcpStream::connect(responder.tcp()).unwrap();
+        good.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let mut stranger = TcpStream::connect(responder.tcp()).unwrap();
+        stranger.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        stranger.write_all(&[b'G'; HEADER_BYTES]).unwrap();
+        let mut buffer = [0u8; 200];
+        // A close with unread bytes is a reset: both mean closed.
+        assert!(matches!(stranger.read(&mut buffer), Ok(0) | Err(_)));
+        // A slow one: the message in two parts.
+        let bytes = message(Kind::Delay, 100);
+        good.write_all(&bytes[..50]).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        good.write_all(&bytes[50..]).unwrap();
+        good.read_exact(&mut buffer[..100]).unwrap();
+        assert!(Header::read(&crate::secret(&cookie()).unwrap(), &buffer).unwrap().answer);
+    }
+
+    #[test]
+    fn silent_connections_are_closed_and_the_number_is_bounded() {
+        let responder = Responder::open(None, &cookie()).unwrap();
+        let mut silent: Vec<_> =
+            (0..MOST_CONNECTIONS + 1).map(|_| TcpStream::connect(responder.tcp()).unwrap()).collect();
+        for stream in &mut silent {
+            stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            assert!(matches!(stream.read(&mut [0; 1]), Ok(0) | Err(_)), "closed by the responder");
+        }
+        let mut late = TcpStream::connect(responder.tcp()).unwrap();
+        late.write_all(&message(Kind::Delay, 64)).unwrap();
+        late.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        late.read_exact(&mut [0; 64]).unwrap();
+    }
+
+    #[test]
+    fn closes_on_drop() {
+        let responder = Responder::open(Some("::1".parse().unwrap()), &cookie()).unwrap();
+        let tcp = responder.tcp();
+        drop(responder);
+        assert_eq!(TcpStream::connect(tcp).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        let failure = Responder::open(None, &Cookie("short".to_owned())).unwrap_err();
+        assert_eq!(failure.kind, FailureKind::Invalid);
+        // TEST-NET-1, RFC 5737: nobody's address.
+        let failure = Responder::open(Some("192.0.2.1".parse().unwrap()), &cookie()).unwrap_err();
+        assert_eq!(failure.kind, FailureKind::Invalid);
+        assert!(failure.message.contains("192.0.2.1"), "{failure}");
+    }
+}
