@@ -1,0 +1,211 @@
+//! Real paths: two hosts and a router in network namespaces made with
+//! iproute2, checked against what was configured and against `ping`.
+//! Needs root; the tests say so by their names.
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    fs::File,
+    net::IpAddr,
+    os::fd::AsFd,
+    process::{Command, Output},
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+use clearstream_control::{EventSender, Handler, Peer, memory_pair};
+use clearstream_probe::{Responder, measure, run};
+use clearstream_schema::{
+    TimeSpan,
+    control::{Failure, Reply, Request},
+    probe::{ClockSource, ProbeConfig, ProbeSummary},
+};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+const CLIENT: &str = "10.99.1.1";
+const SERVER: &str = "10.99.2.1";
+
+#[derive(Default)]
+struct Agent(Option<Responder>);
+
+impl Handler for Agent {
+    fn handle(&mut self, request: Request, _: &EventSender) -> Result<Reply, Failure> {
+        match request {
+            Request::ProbeListen { address, cookie } => {
+                let responder = self.0.insert(Responder::open(address, &cookie)?);
+                Ok(Reply::ProbeListening { udp: responder.udp(), tcp: responder.tcp() })
+            }
+            Request::ProbeRun { config, udp, tcp, cookie } => {
+                measure(&config, udp, tcp, &cookie).map(Reply::Probed)
+            }
+            _ => {
+                self.0 = None;
+                Ok(Reply::Empty)
+            }
+        }
+    }
+}
+
+/// client -- router -- server, gone when dropped.
+struct Path {
+    client: String,
+    router: String,
+    server: String,
+}
+
+fn ip(arguments: &str) -> Output {
+    let output = Command::new("ip").args(arguments.split_whitespace()).output().unwrap();
+    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+fn enable_forwarding(namespace: &str) {
+    let write = "echo 1 > /proc/sys/net/ipv4/ip_forward";
+    let status = Command::new("ip").args(["netns", "exec", namespace, "sh", "-c", write]).status().unwrap();
+    assert!(status.success());
+}
+
+impl Path {
+    /// `middle_mtu` is that of the link between router and server; both ends
+    /// of the client's link have 1500.
+    fn new(middle_mtu: u32) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = |role| format!("csprobe-{}-{number}-{role}", std::process::id());
+        let path = Self { client: name("c"), router: name("r"), server: name("s") };
+        let Self { client: c, router: r, server: s } = &path;
+        for host in [c, r, s] {
+            ip(&format!("netns add {host}"));
+            ip(&format!("-n {host} link set lo up"));
+        }
+        ip(&format!("-n {c} link add one type veth peer name left netns {r}"));
+        ip(&format!(
+            "-n {s} link add one mtu {middle_mtu} type veth peer name right mtu {middle_mtu} netns {r}"
+        ));
+        for (host, link, address) in [
+            (c, "one", "10.99.1.1/24"),
+            (r, "left", "10.99.1.2/24"),
+            (r, "right", "10.99.2.2/24"),
+            (s, "one", "10.99.2.1/24"),
+        ] {
+            ip(&format!("-n {host} addr add {address} dev {link}"));
+            ip(&format!("-n {host} link set {link} up"));
+        }
+        ip(&format!("-n {c} route add default via 10.99.1.2"));
+        ip(&format!("-n {s} route add default via 10.99.2.2"));
+        enable_forwarding(r);
+        path
+    }
+
+    /// The router says nothing any more: what it would send itself by ICMP
+    /// finds no route.
+    fn silence_router(&self) {
+        ip(&format!("-n {} rule add iif lo ipproto icmp type blackhole", self.router));
+    }
+
+    fn probe(&self) -> ProbeSummary {
+        let mut client = peer_in(&self.client);
+        let mut server = peer_in(&self.server);
+        let config = ProbeConfig {
+            count: 20,
+            interval: TimeSpan::from_millis(5),
+            timeout: TimeSpan::from_millis(500),
+            ..ProbeConfig::default()
+        };
+        let server_address: IpAddr = SERVER.parse().unwrap();
+        run(&mut client, &mut server, None, server_address, &config).unwrap()
+    }
+}
+
+impl Drop for Path {
+    fn drop(&mut self) {
+        for host in [&self.client, &self.router, &self.server] {
+            let _ = Command::new("ip").args(["netns", "del", host]).output();
+        }
+    }
+}
+
+/// An agent whose threads live in the namespace: threads inherit it.
+fn peer_in(namespace: &str) -> Peer {
+    let file = File::open(format!("/run/netns/{namespace}")).unwrap();
+    std::thread::spawn(move || {
+        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+        memory_pair(Agent::default()).unwrap()
+    })
+    .join()
+    .unwrap()
+}
+
+fn ids(summary: &ProbeSummary) -> Vec<&str> {
+    summary.directions.iter().flat_map(|one| &one.notices).map(|notice| notice.id.as_str()).collect()
+}
+
+/// Least round trip by `ping`, in nanoseconds.
+fn ping_min_ns(path: &Path) -> f64 {
+    let output = ip(&format!("netns exec {} ping -n -q -c 20 -i 0.01 {SERVER}", path.client));
+    let text = String::from_utf8(output.stdout).unwrap();
+    // rtt min/avg/max/mdev = 0.033/0.050/0.071/0.009 ms
+    let figures = text.rsplit("= ").next().unwrap();
+    figures.split('/').next().unwrap().parse::<f64>().unwrap() * 1e6
+}
+
+#[test]
+fn root_two_links_are_two_hops_and_delays_are_of_the_order_of_ping() {
+    let path = Path::new(1500);
+    let ping_ns = ping_min_ns(&path);
+    let summary = path.probe();
+    assert_eq!(summary.directions.len(), 2, "{:?}", ids(&summary));
+    for (direction, from, to) in
+        [(&summary.directions[0], CLIENT, SERVER), (&summary.directions[1], SERVER, CLIENT)]
+    {
+        assert_eq!(direction.from_address.unwrap().to_string(), from);
+        assert_eq!(direction.to_address.unwrap().to_string(), to);
+        assert_eq!(direction.hop_count, Some(2));
+        assert_eq!(direction.path_mtu_bytes, Some(1500));
+        for stats in [direction.udp.as_ref().unwrap(), direction.tcp.as_ref().unwrap()] {
+            assert_eq!(stats.clock, ClockSource::Kernel, "veth has software stamps");
+            assert_eq!((stats.answered_count, stats.sent_count), (20, 20));
+            let ratio = stats.min_ns as f64 / ping_ns;
+            assert!((0.01..100.0).contains(&ratio), "{} ns against {ping_ns} ns of ping", stats.min_ns);
+        }
+    }
+    assert_eq!(ids(&summary), Vec::<&str>::new());
+}
+
+#[test]
+fn root_a_smaller_link_that_is_told_of_is_found() {
+    let path = Path::new(1400);
+    let summary = path.probe();
+    let there = &summary.directions[0];
+    assert_eq!((there.path_mtu_bytes, there.route_mtu_bytes), (Some(1400), Some(1500)));
+    let back = &summary.directions[1];
+    assert_eq!((back.path_mtu_bytes, back.route_mtu_bytes), (Some(1400), Some(1400)));
+    assert_eq!(ids(&summary), ["path-mtu-below-route"]);
+}
+
+#[test]
+fn root_a_black_hole_is_found_and_named() {
+    let path = Path::new(1337);
+    path.silence_router();
+    let summary = path.probe();
+    assert_eq!(summary.directions[0].path_mtu_bytes, Some(1337), "no plateau, no ICMP: found by search");
+    assert_eq!(summary.directions[0].route_mtu_bytes, Some(1500), "which the route still says");
+    assert_eq!(ids(&summary), ["path-mtu-black-hole"]);
+}
+
+#[test]
+fn root_a_path_that_goes_away_is_a_failure_not_a_hang() {
+    let path = Path::new(1500);
+    let mut client = peer_in(&path.client);
+    let mut server = peer_in(&path.server);
+    ip(&format!("-n {} link set right down", path.router));
+    let config = ProbeConfig {
+        count: 3,
+        interval: TimeSpan::from_millis(5),
+        timeout: TimeSpan::from_millis(100),
+        ..ProbeConfig::default()
+    };
+    let started = std::time::Instant::now();
+    let error = run(&mut client, &mut server, None, SERVER.parse().unwrap(), &config).unwrap_err();
+    assert!(error.to_string().contains(SERVER), "{error}");
+    assert!(started.elapsed() < Duration::from_secs(60));
+}
