@@ -1,5 +1,18 @@
-//! clearstream-netlink.
+//! The only user of netlink: what the kernel tells and takes about interfaces,
+//! addresses, routes, queueing disciplines and drivers. Blocking; a socket
+//! belongs to the network namespace of the thread that opened it.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod address;
 pub mod ethtool;
+mod link;
+mod qdisc;
+mod route;
+mod route_socket;
+
+pub use address::{ParsePrefixError, Prefix};
+pub use link::Interface;
+pub use qdisc::Netem;
+pub use route::Route;
+pub use route_socket::{NetlinkError, RouteSocket};

@@ -1,0 +1,122 @@
+//! Interfaces: veth pairs, state, MTU, transmit queue.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::{
+    RouteNetlinkMessage,
+    link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
+};
+
+use crate::{NetlinkError, RouteSocket};
+
+/// One interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    /// Number in its namespace.
+    pub index: u32,
+    /// Name.
+    pub name: String,
+    /// MTU in bytes.
+    pub mtu_bytes: u32,
+    /// Administratively up.
+    pub up: bool,
+    /// Transmit queue in packets.
+    pub transmit_queue_count: u32,
+}
+
+impl RouteSocket {
+    /// Every interface of the namespace.
+    pub fn interfaces(&mut self) -> Result<Vec<Interface>, NetlinkError> {
+        let question = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        let answers = self.dump(question, || "list interfaces".to_owned())?;
+        Ok(answers
+            .into_iter()
+            .filter_map(|answer| match answer {
+                RouteNetlinkMessage::NewLink(message) => Some(read(message)),
+                _ => None,
+            })
+            .collect())
+    }
+
+    /// The interface called `name`.
+    pub fn interface(&mut self, name: &str) -> Result<Interface, NetlinkError> {
+        let found = self.interfaces()?.into_iter().find(|interface| interface.name == name);
+        found.ok_or_else(|| NetlinkError::NoInterface { name: name.to_owned() })
+    }
+
+    /// Makes a veth pair: one end in this namespace, the other in `peer_net`.
+    /// Neither end is ever seen anywhere else.
+    pub fn add_veth(&mut self, name: &str, peer_name: &str, peer_net: impl AsFd) -> Result<(), NetlinkError> {
+        let mut peer = LinkMessage::default();
+        peer.attributes = vec![
+            LinkAttribute::IfName(peer_name.to_owned()),
+            LinkAttribute::NetNsFd(peer_net.as_fd().as_raw_fd()),
+        ];
+        let mut message = LinkMessage::default();
+        message.attributes = vec![
+            LinkAttribute::IfName(name.to_owned()),
+            LinkAttribute::LinkInfo(vec![
+                LinkInfo::Kind(InfoKind::Veth),
+                LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
+            ]),
+        ];
+        self.change(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL, || {
+            format!("make the veth pair {name}, {peer_name}")
+        })
+    }
+
+    /// Turns an interface up or down.
+    pub fn set_up(&mut self, name: &str, up: bool) -> Result<(), NetlinkError> {
+        let word = if up { "up" } else { "down" };
+        self.set_link(name, Some(up), Vec::new(), || format!("set {name} {word}"))
+    }
+
+    /// Sets the MTU in bytes.
+    pub fn set_mtu(&mut self, name: &str, mtu_bytes: u32) -> Result<(), NetlinkError> {
+        let attributes = vec![LinkAttribute::Mtu(mtu_bytes)];
+        self.set_link(name, None, attributes, || format!("set the MTU of {name} to {mtu_bytes}"))
+    }
+
+    /// Sets the length of the transmit queue in packets.
+    pub fn set_transmit_queue(&mut self, name: &str, count: u32) -> Result<(), NetlinkError> {
+        let attributes = vec![LinkAttribute::TxQueueLen(count)];
+        self.set_link(name, None, attributes, || format!("set the transmit queue of {name} to {count}"))
+    }
+
+    fn set_link(
+        &mut self,
+        name: &str,
+        up: Option<bool>,
+        attributes: Vec<LinkAttribute>,
+        action: impl FnOnce() -> String,
+    ) -> Result<(), NetlinkError> {
+        let mut message = LinkMessage::default();
+        message.header.index = self.interface(name)?.index;
+        if let Some(up) = up {
+            message.header.change_mask = LinkFlags::Up;
+            message.header.flags = if up { LinkFlags::Up } else { LinkFlags::empty() };
+        }
+        message.attributes = attributes;
+        self.change(RouteNetlinkMessage::SetLink(message), 0, action)
+    }
+}
+
+fn read(message: LinkMessage) -> Interface {
+    let mut interface = Interface {
+        index: message.header.index,
+        name: String::new(),
+        mtu_bytes: 0,
+        up: message.header.flags.contains(LinkFlags::Up),
+        transmit_queue_count: 0,
+    };
+    for attribute in message.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => interface.name = name,
+            LinkAttribute::Mtu(mtu) => interface.mtu_bytes = mtu,
+            LinkAttribute::TxQueueLen(count) => interface.transmit_queue_count = count,
+            _ => {}
+        }
+    }
+    interface
+}

@@ -1,0 +1,151 @@
+//! A blocking rtnetlink socket: one request, its answers, the acknowledgement.
+
+use std::io;
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+
+/// A change or a question that the kernel did not accept.
+#[derive(Debug, thiserror::Error)]
+pub enum NetlinkError {
+    /// The socket itself failed.
+    #[error("rtnetlink: cannot {step}: {source}")]
+    Socket {
+        /// What was being done.
+        step: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The kernel refused a change.
+    #[error("cannot {action}: {source}")]
+    Refused {
+        /// What was asked for, with the names in it.
+        action: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// There is no interface of this name in the namespace.
+    #[error("there is no interface \"{name}\"")]
+    NoInterface {
+        /// Name.
+        name: String,
+    },
+    /// An answer that is not in the documented form.
+    #[error("rtnetlink: an answer of the kernel could not be read: {0}")]
+    Garbled(String),
+}
+
+impl NetlinkError {
+    /// The error number of a refusal.
+    pub fn refused_with(&self) -> Option<i32> {
+        match self {
+            Self::Refused { source, .. } => source.raw_os_error(),
+            _ => None,
+        }
+    }
+}
+
+/// An rtnetlink socket in the network namespace of the thread that opened it;
+/// it stays in that namespace whoever uses it.
+#[derive(Debug)]
+pub struct RouteSocket {
+    socket: Socket,
+    sequence: u32,
+}
+
+impl RouteSocket {
+    /// Opens the socket.
+    pub fn open() -> Result<Self, NetlinkError> {
+        let fail = |step| move |source| NetlinkError::Socket { step, source };
+        let mut socket = Socket::new(NETLINK_ROUTE).map_err(fail("open a socket"))?;
+        socket.bind_auto().map_err(fail("bind"))?;
+        socket.connect(&SocketAddr::new(0, 0)).map_err(fail("connect to the kernel"))?;
+        Ok(Self { socket, sequence: 0 })
+    }
+
+    /// Sends a change and waits for its acknowledgement. `flags` are
+    /// `NLM_F_CREATE` and the like; `action` says what it does, for messages.
+    pub(crate) fn change(
+        &mut self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+        action: impl FnOnce() -> String,
+    ) -> Result<(), NetlinkError> {
+        self.exchange(message, NLM_F_REQUEST | NLM_F_ACK | flags)
+            .map(|_| ())
+            .map_err(|error| name_refusal(error, action))
+    }
+
+    /// Asks for a list.
+    pub(crate) fn dump(
+        &mut self,
+        message: RouteNetlinkMessage,
+        action: impl FnOnce() -> String,
+    ) -> Result<Vec<RouteNetlinkMessage>, NetlinkError> {
+        self.exchange(message, NLM_F_REQUEST | NLM_F_DUMP).map_err(|error| name_refusal(error, action))
+    }
+
+    fn exchange(
+        &mut self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+    ) -> Result<Vec<RouteNetlinkMessage>, NetlinkError> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut header = NetlinkHeader::default();
+        header.flags = flags;
+        header.sequence_number = self.sequence;
+        let mut packet = NetlinkMessage::new(header, NetlinkPayload::from(message));
+        packet.finalize();
+        let mut bytes = vec![0; packet.buffer_len()];
+        packet.serialize(&mut bytes);
+        self.socket.send(&bytes, 0).map_err(|source| NetlinkError::Socket { step: "send", source })?;
+        let mut answers = Vec::new();
+        loop {
+            let (datagram, _) = self
+                .socket
+                .recv_from_full()
+                .map_err(|source| NetlinkError::Socket { step: "receive", source })?;
+            if self.take(&datagram, &mut answers)? {
+                return Ok(answers);
+            }
+        }
+    }
+
+    /// Reads the messages of a datagram; true when the exchange is over.
+    fn take(&self, datagram: &[u8], answers: &mut Vec<RouteNetlinkMessage>) -> Result<bool, NetlinkError> {
+        let mut rest = datagram;
+        while !rest.is_empty() {
+            let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
+                .map_err(|error| NetlinkError::Garbled(error.to_string()))?;
+            // Messages are aligned to four bytes (netlink(7), NLMSG_ALIGN).
+            let length = (message.header.length as usize).next_multiple_of(4);
+            rest = rest.get(length.max(16)..).unwrap_or(&[]);
+            if message.header.sequence_number != self.sequence {
+                continue;
+            }
+            match message.payload {
+                NetlinkPayload::Done(_) => return Ok(true),
+                NetlinkPayload::Error(error) => match error.code {
+                    None => return Ok(true),
+                    Some(_) => {
+                        let (action, source) = (String::new(), error.to_io());
+                        return Err(NetlinkError::Refused { action, source });
+                    }
+                },
+                NetlinkPayload::InnerMessage(inner) => answers.push(inner),
+                _ => {}
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn name_refusal(error: NetlinkError, action: impl FnOnce() -> String) -> NetlinkError {
+    match error {
+        NetlinkError::Refused { source, .. } => NetlinkError::Refused { action: action(), source },
+        other => other,
+    }
+}
