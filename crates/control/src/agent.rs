@@ -29,6 +29,9 @@ pub const IDLE_INTERVAL: Duration = Duration::from_millis(200);
 /// [`crate::session::SILENCE`] before it, everything is over within 5 s.
 pub const HANDLER_GRACE: Duration = Duration::from_millis(500);
 
+/// Bytes of a capture that go into one event, before base64: a quarter of a frame.
+pub const CAPTURE_CHUNK_BYTES: usize = 192 << 10;
+
 /// What an agent can do. One handler serves one session and is dropped when
 /// the session ends, however it ends: what it owns must end with it.
 pub trait Handler: Send {

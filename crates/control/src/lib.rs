@@ -4,22 +4,27 @@
 //! - [`session`] is the protocol as a state machine without I/O or clock,
 //!   [`frame`] its framing.
 //! - [`Peer`] is a controller's handle on an agent, made by [`spawn`] (also
-//!   for [`ssh_command`]) and [`memory_pair`].
-//! - [`Handler`] is what an agent can do; [`agent::serve_stdio`] serves it.
+//!   for [`ssh_command`]), [`tls::connect`] and [`memory_pair`].
+//! - [`Handler`] is what an agent can do; [`agent::serve_stdio`] or a
+//!   [`tls::Server`] serve it.
+//! - [`pairing`] decides which hosts may talk over TLS.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod agent;
 mod child;
+pub mod encoding;
 mod error;
 mod event;
 pub mod frame;
 mod link;
+pub mod pairing;
 mod peer;
 #[cfg(test)]
 mod peer_tests;
 pub mod session;
 mod ssh;
+pub mod tls;
 
 pub use agent::Handler;
 pub use error::{PeerError, StartCause};

@@ -90,6 +90,12 @@ pub fn memory_pair(handler: impl Handler + 'static) -> Result<Peer, PeerError> {
     })
 }
 
+impl std::fmt::Debug for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Peer").field("name", &self.name).field("hello", &self.hello).finish_non_exhaustive()
+    }
+}
+
 impl Peer {
     /// Opens a session and waits until the agent serves requests.
     pub(crate) fn open(

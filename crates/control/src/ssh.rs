@@ -3,17 +3,23 @@
 
 use std::process::Command;
 
-/// The command that runs `remote` (a program and its arguments, quoted here
-/// for the remote shell) on `destination` (`host`, `user@host` or a name out of
-/// `~/.ssh/config`). `options` go to ssh, such as `-p 2222`.
+/// The command that runs `program agent` on `destination` (`host`,
+/// `user@host` or a name out of `~/.ssh/config`). `program` is quoted for the
+/// remote shell. Each of `options` goes to ssh: as it is when it begins with a
+/// dash (`-p2222`), else as the value of `-o` (`Port=2222`).
 ///
 /// Passwords may be asked for on the terminal. `-T`: no terminal there, it
 /// would garble the stream. `--` keeps a destination from being an option.
-pub fn ssh_command(destination: &str, remote: &[&str], options: &[&str]) -> Command {
-    let words: Vec<String> = remote.iter().map(|word| quote(word)).collect();
+pub fn ssh_command(destination: &str, program: &str, options: &[String]) -> Command {
     let mut command = Command::new("ssh");
+    for option in options {
+        if !option.starts_with('-') {
+            command.arg("-o");
+        }
+        command.arg(option);
+    }
     // `exec` leaves no shell between sshd and the agent: one process to end.
-    command.args(options).arg("-T").arg("--").arg(destination).arg(format!("exec {}", words.join(" ")));
+    command.arg("-T").arg("--").arg(destination).arg(format!("exec {} agent", quote(program)));
     command
 }
 
@@ -37,9 +43,24 @@ mod tests {
 
     #[test]
     fn destination_can_never_be_an_option() {
-        let command = ssh_command("-oProxyCommand=touch /tmp/x", &["clearstream", "agent"], &["-p", "2222"]);
+        let command = ssh_command(
+            "-oProxyCommand=touch /tmp/x",
+            "clearstream",
+            &["-p2222".to_owned(), "ConnectTimeout=3".to_owned()],
+        );
         let args: Vec<_> = command.get_args().map(|arg| arg.to_string_lossy().into_owned()).collect();
-        assert_eq!(args, ["-p", "2222", "-T", "--", "-oProxyCommand=touch /tmp/x", "exec clearstream agent"]);
+        assert_eq!(
+            args,
+            [
+                "-p2222",
+                "-o",
+                "ConnectTimeout=3",
+                "-T",
+                "--",
+                "-oProxyCommand=touch /tmp/x",
+                "exec clearstream agent"
+            ]
+        );
     }
 
     #[test]

@@ -1,0 +1,88 @@
+//! Private files: one JSON document each, readable by the owner alone, there
+//! either whole or not at all, and never written over.
+
+use std::{
+    fs::{self, DirBuilder, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::PairingError;
+
+/// More than any of our documents needs.
+const LIMIT: u64 = 64 << 10;
+
+/// Writes `document` to a new file of mode 0600.
+pub(super) fn create_private(path: &Path, document: &impl Serialize) -> Result<(), PairingError> {
+    let fail = |source| PairingError::File { step: "write", path: path.to_owned(), source };
+    let text = serde_json::to_vec_pretty(document).map_err(|error| fail(error.into()))?;
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(format!(".{}.draft", std::process::id()));
+    let draft = PathBuf::from(draft);
+    let write = || -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+        file.write_all(&text)?;
+        file.sync_all()?;
+        // Unlike rename(2), link(2) fails when the name is taken.
+        fs::hard_link(&draft, path)
+    };
+    let result = write();
+    match fs::remove_file(&draft) {
+        Err(error) if result.is_ok() => Err(fail(error)),
+        _ => result.map_err(fail),
+    }
+}
+
+/// Reads a document and checks its schema, and that nobody else can read it.
+pub(super) fn read_private<T: DeserializeOwned>(path: &Path, schema: &str) -> Result<T, PairingError> {
+    let fail = |source| PairingError::File { step: "read", path: path.to_owned(), source };
+    let unusable = |reason: String| PairingError::Unusable { path: path.to_owned(), reason };
+    let file = fs::File::open(path).map_err(fail)?;
+    let mode = file.metadata().map_err(fail)?.mode();
+    if mode & 0o077 != 0 {
+        return Err(unusable(format!("others may read it (mode {:o}): run chmod 600 on it", mode & 0o777)));
+    }
+    let mut text = String::new();
+    file.take(LIMIT).read_to_string(&mut text).map_err(fail)?;
+    let value: serde_json::Value =
+        serde_json::from_str(&text).map_err(|error| unusable(format!("damaged: {error}")))?;
+    let found = value.get("schema").and_then(serde_json::Value::as_str).unwrap_or("none");
+    if found != schema {
+        return Err(unusable(format!("it holds \"{found}\" and not \"{schema}\": name another file")));
+    }
+    let version = value.get("version").and_then(serde_json::Value::as_u64);
+    if version != Some(1) {
+        return Err(unusable("it was written by a newer clearstream: install that one here".to_owned()));
+    }
+    serde_json::from_value(value).map_err(|error| unusable(format!("damaged: {error}")))
+}
+
+/// Makes a folder of mode 0700 with everything above it, unless it is there.
+pub(super) fn make_private_folder(path: &Path) -> Result<(), PairingError> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|source| PairingError::File {
+        step: "make folder",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// The documents in a folder; none when there is no such folder.
+pub(super) fn documents(folder: &Path) -> Result<Vec<PathBuf>, PairingError> {
+    let fail = |source| PairingError::File { step: "list", path: folder.to_owned(), source };
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(fail(error)),
+    };
+    let mut paths = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(fail)?.path();
+        if path.extension().is_some_and(|extension| extension == "json") {
+            paths.push(path);
+        }
+    }
+    Ok(paths)
+}

@@ -1,0 +1,400 @@
+//! A daemon: paired controllers are served one after the other or some at a
+//! time; everybody else is dropped without disturbing them.
+
+use std::{
+    collections::HashMap,
+    fmt, io,
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::fd::AsFd,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc::RecvTimeoutError,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use clearstream_schema::control::{FailureKind, Message};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustls::{AlertDescription, CertificateError, Connection, Error, ServerConnection};
+
+use super::{
+    admission::{Doorway, Turn, Turnstile},
+    io_reason, server_config,
+    stream::{self, HandshakeError},
+};
+use crate::{
+    agent::{Handler, Served, await_hello, serve_requests},
+    link::{Link, Next, Shared},
+    pairing::{self, DEFAULT_PORT, PairingError, Pin},
+    session::{HELLO_TIMEOUT, Role, SessionEnd, own_hello},
+};
+
+/// A connection that is not secure after this long is dropped.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often the stop flag and the queue are looked at.
+const LOOK: Duration = Duration::from_millis(200);
+/// Pause after the system had no socket left for us.
+const EXHAUSTED: Duration = Duration::from_millis(100);
+
+/// What a daemon does with a controller that comes while others are served.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Busy {
+    /// Tells it who is testing and hangs up.
+    #[default]
+    Refuse,
+    /// Lets it wait for its turn.
+    Queue,
+}
+
+/// How a daemon serves.
+pub struct ServeConfig {
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// Folder of the identity and the pairings.
+    pub identity: PathBuf,
+    /// What happens to those who come while others are served.
+    pub busy: Busy,
+    /// Controllers that are served at a time; tests beside each other disturb
+    /// each other, so 1 unless told otherwise.
+    pub max_sessions: usize,
+    /// Controllers that may wait when `busy` is [`Busy::Queue`].
+    pub max_waiting: usize,
+    /// Told what happens, for a log. Called from several threads.
+    pub on_event: Box<dyn Fn(&ServeEvent) + Send + Sync>,
+}
+
+/// What happens at a daemon. Printed, it is a line of a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ServeEvent {
+    /// A paired controller is served.
+    Opened {
+        /// Name of its pairing.
+        client: String,
+        /// Where it comes from.
+        address: SocketAddr,
+    },
+    /// Its session is over.
+    Closed {
+        /// Name of its pairing.
+        client: String,
+        /// Where it came from.
+        address: SocketAddr,
+        /// How it ended.
+        reason: String,
+    },
+    /// Somebody was not served.
+    Rejected {
+        /// Where it came from.
+        address: SocketAddr,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// A daemon that cannot serve.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}{}", listen_hint(.source))]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The identity cannot be used.
+    #[error(transparent)]
+    Identity(#[from] PairingError),
+}
+
+fn listen_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => ": end the program that does, or choose another port with --listen",
+        io::ErrorKind::AddrNotAvailable => ": this host has no such address, `ip address` lists them",
+        io::ErrorKind::PermissionDenied => ": choose a port from 1024 on",
+        _ => "",
+    }
+}
+
+impl ServeConfig {
+    /// One controller at a time, others refused, no log.
+    pub fn new(listen: SocketAddr, identity: impl Into<PathBuf>) -> Self {
+        Self {
+            listen,
+            identity: identity.into(),
+            busy: Busy::Refuse,
+            max_sessions: 1,
+            max_waiting: 16,
+            on_event: Box::new(|_| {}),
+        }
+    }
+
+    /// Loopback and the usual port: reachable from this host only.
+    pub fn default_listen() -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT))
+    }
+}
+
+impl fmt::Debug for ServeConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServeConfig")
+            .field("listen", &self.listen)
+            .field("identity", &self.identity)
+            .field("busy", &self.busy)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for ServeEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Opened { client, address } => write!(f, "serving \"{client}\" from {address}"),
+            Self::Closed { client, address, reason } => {
+                write!(f, "\"{client}\" from {address} is done: {reason}")
+            }
+            Self::Rejected { address, reason } => write!(f, "turned {address} away: {reason}"),
+        }
+    }
+}
+
+/// A daemon that listens.
+pub struct Server {
+    listener: TcpListener,
+    local: SocketAddr,
+    tls: Arc<rustls::ServerConfig>,
+    config: ServeConfig,
+    doorway: Doorway,
+    turnstile: Turnstile,
+    /// Sessions to be told when the daemon stops.
+    sessions: Mutex<HashMap<u64, Arc<Shared>>>,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("local", &self.local).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Listens, and makes an identity when the folder has none yet.
+    ///
+    /// # Errors
+    /// When the port is in use or the identity cannot be used.
+    pub fn bind(config: ServeConfig) -> Result<Self, ServeError> {
+        let identity = pairing::load_or_make_identity(&config.identity)?;
+        let tls = Arc::new(server_config(&identity, &config.identity)?);
+        let fail = |source| ServeError::Listen { address: config.listen, source };
+        let listener = TcpListener::bind(config.listen).map_err(fail)?;
+        // A connection may be gone between poll and accept.
+        listener.set_nonblocking(true).map_err(fail)?;
+        let local = listener.local_addr().map_err(fail)?;
+        let waiting = if config.busy == Busy::Queue { config.max_waiting } else { 0 };
+        let turnstile = Turnstile::new(config.max_sessions, waiting);
+        let (doorway, sessions) = (Doorway::default(), Mutex::default());
+        Ok(Self { listener, local, tls, config, doorway, turnstile, sessions })
+    }
+
+    /// Where it listens, with the port that the kernel chose if it was left to it.
+    pub fn local_address(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Serves until `stop` is set; each controller gets a handler of its own.
+    /// Running sessions are then told and ended.
+    ///
+    /// # Errors
+    /// When the listening socket fails.
+    pub fn run<H: Handler + 'static>(
+        &self,
+        stop: &AtomicBool,
+        make_handler: impl Fn() -> H + Sync,
+    ) -> Result<(), ServeError> {
+        let make_handler = &make_handler;
+        thread::scope(|scope| {
+            let mut number = 0;
+            let result = loop {
+                if stop.load(Ordering::SeqCst) {
+                    break Ok(());
+                }
+                let (socket, address) = match self.accept() {
+                    Ok(Some(accepted)) => accepted,
+                    Ok(None) => continue,
+                    Err(source) => break Err(ServeError::Listen { address: self.local, source }),
+                };
+                number += 1;
+                let Ok(second) = socket.try_clone() else { continue };
+                self.doorway.enter(number, second);
+                // Out of threads: the connection is dropped, like any too many.
+                let served = thread::Builder::new().name("serve".into()).spawn_scoped(scope, move || {
+                    self.serve(number, socket, address, stop, make_handler);
+                    self.doorway.leave(number);
+                });
+                if served.is_err() {
+                    self.doorway.leave(number);
+                }
+            };
+            self.doorway.close();
+            for shared in self.sessions.lock().unwrap_or_else(PoisonError::into_inner).values() {
+                shared.with(|state, now| state.session.goodbye("the daemon was stopped", None, now));
+            }
+            result
+        })
+    }
+
+    fn accept(&self) -> io::Result<Option<(TcpStream, SocketAddr)>> {
+        let mut waited = [PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN)];
+        let look = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK.subsec_nanos()) };
+        match poll(&mut waited, Some(&look)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None),
+            Ok(_) => {}
+            Err(error) => return Err(error.into()),
+        }
+        match self.listener.accept() {
+            Ok((socket, address)) => {
+                // Linux does not hand the listener's mode on, other systems do.
+                socket.set_nonblocking(false)?;
+                Ok(Some((socket, address)))
+            }
+            Err(error) => {
+                // accept(2): errors of the connection itself, or none left for
+                // us. Neither is the end of a daemon.
+                if error.kind() != io::ErrorKind::WouldBlock {
+                    thread::sleep(EXHAUSTED);
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    fn tell(&self, event: &ServeEvent) {
+        (self.config.on_event)(event);
+    }
+
+    fn serve<H: Handler + 'static>(
+        &self,
+        number: u64,
+        socket: TcpStream,
+        address: SocketAddr,
+        stop: &AtomicBool,
+        make_handler: impl Fn() -> H,
+    ) {
+        let admitted = self.let_in(number, socket, address, stop);
+        let (link, client) = match admitted {
+            Ok(admitted) => admitted,
+            Err(reason) => {
+                self.turnstile.leave(number);
+                return self.tell(&ServeEvent::Rejected { address, reason });
+            }
+        };
+        self.tell(&ServeEvent::Opened { client: client.clone(), address });
+        self.sessions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(number, Arc::clone(link.shared()));
+        link.say(&Message::Ready);
+        let Served { end, handler_busy } = serve_requests(&link, make_handler());
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        drop(link);
+        // The next one must not share the host with what is left of this test.
+        if let Some(busy) = handler_busy {
+            while busy.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) && !stop.load(Ordering::SeqCst) {}
+        }
+        self.turnstile.leave(number);
+        self.tell(&ServeEvent::Closed { client, address, reason: end.to_string() });
+    }
+
+    /// From a bare connection to a paired controller whose turn it is.
+    fn let_in(
+        &self,
+        number: u64,
+        socket: TcpStream,
+        address: SocketAddr,
+        stop: &AtomicBool,
+    ) -> Result<(Link, String), String> {
+        let mut connection = ServerConnection::new(Arc::clone(&self.tls))
+            .map(Connection::from)
+            .map_err(|error| error.to_string())?;
+        stream::handshake(&mut connection, &socket, Instant::now() + HANDSHAKE_TIMEOUT).map_err(explain)?;
+        let client = self.client_name(&connection)?;
+        let (transport, _) = stream::split(connection, socket).map_err(|error| io_reason(&error))?;
+        let link = Link::start(Role::Agent, own_hello(), HELLO_TIMEOUT, transport)
+            .map_err(|error| error.to_string())?;
+        let named = |end: SessionEnd| format!("\"{client}\": {end}");
+        await_hello(&link).map_err(named)?;
+        self.await_turn(&link, number, &client, address, stop)?;
+        self.doorway.leave(number);
+        Ok((link, client))
+    }
+
+    fn client_name(&self, connection: &Connection) -> Result<String, String> {
+        let pin = connection.peer_certificates().and_then(|chain| chain.first()).map(|leaf| Pin::of(leaf));
+        let clients = pairing::clients(&self.config.identity).map_err(|error| error.to_string())?;
+        let client = clients.into_iter().find(|(_, allowed)| Some(*allowed) == pin);
+        // Revoked in this very moment.
+        client.map(|(name, _)| name).ok_or_else(|| "a certificate that is not paired".to_owned())
+    }
+
+    fn await_turn(
+        &self,
+        link: &Link,
+        number: u64,
+        client: &str,
+        address: SocketAddr,
+        stop: &AtomicBool,
+    ) -> Result<(), String> {
+        let mut said = None;
+        loop {
+            match self.turnstile.ask(number, client, address) {
+                Turn::Go => return Ok(()),
+                Turn::Refused(reason) => {
+                    link.close(&reason, Some(FailureKind::Busy));
+                    return Err(format!("\"{client}\": {reason}"));
+                }
+                Turn::Wait(reason) => {
+                    // It no longer counts among the strangers.
+                    self.doorway.leave(number);
+                    if said.as_ref() != Some(&reason) {
+                        link.say(&Message::Queued { reason: reason.clone() });
+                        said = Some(reason);
+                    }
+                }
+            }
+            match link.next(Some(Instant::now() + LOOK)) {
+                Some(Next::End(end)) => return Err(format!("\"{client}\" left the queue: {end}")),
+                Some(Next::Message(_)) => {
+                    link.close("a request came before its turn", None);
+                    return Err(format!("\"{client}\" sent a request before its turn"));
+                }
+                None if stop.load(Ordering::SeqCst) => {
+                    link.close("the daemon was stopped", None);
+                    return Err(format!("\"{client}\": the daemon was stopped"));
+                }
+                None => {}
+            }
+        }
+    }
+}
+
+/// What a failed handshake tells the daemon's operator.
+fn explain(error: HandshakeError) -> String {
+    let text = match error {
+        HandshakeError::Timeout => return format!("no handshake within {} s", HANDSHAKE_TIMEOUT.as_secs()),
+        HandshakeError::Ended => "it hung up during the handshake",
+        HandshakeError::Io(error) => return io_reason(&error),
+        HandshakeError::Tls(error) => match error {
+            Error::NoCertificatesPresented => "it has no certificate",
+            Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure) => {
+                "its certificate is not paired (revoked, or made by another daemon)"
+            }
+            Error::AlertReceived(AlertDescription::AccessDenied) => {
+                "it expected another daemon (its pairing was made elsewhere, or our identity is new)"
+            }
+            Error::InvalidMessage(_) => "it does not speak TLS",
+            other => return other.to_string(),
+        },
+    };
+    text.to_owned()
+}

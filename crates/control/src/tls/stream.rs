@@ -1,0 +1,209 @@
+//! TLS over blocking TCP: a handshake with a deadline, and then one reading
+//! and one writing half for the session's two threads. Only the writer puts
+//! records on the wire, so their order is that of encryption.
+
+use std::{
+    io::{self, Read, Write},
+    net::{Shutdown, TcpStream},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use rustls::Connection;
+
+use crate::link::Transport;
+
+/// Bytes of plain text per record (RFC 8446 section 5.1).
+const RECORD_BYTES: usize = 1 << 14;
+/// One record with its overhead fits.
+const CIPHER_BYTES: usize = 17 << 10;
+
+/// Why no secure connection came about.
+#[derive(Debug)]
+pub(super) enum HandshakeError {
+    /// Not done in time.
+    Timeout,
+    /// The other side hung up.
+    Ended,
+    /// The connection broke.
+    Io(io::Error),
+    /// Refused by one side or not TLS at all.
+    Tls(rustls::Error),
+}
+
+impl HandshakeError {
+    fn from_io(error: io::Error) -> Self {
+        match error.kind() {
+            // What a socket with a timeout says when it has passed.
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::Timeout,
+            _ => Self::Io(error),
+        }
+    }
+}
+
+/// Does the handshake until `deadline`, however slowly bytes come in.
+pub(super) fn handshake(
+    connection: &mut Connection,
+    socket: &TcpStream,
+    deadline: Instant,
+) -> Result<(), HandshakeError> {
+    let limit = || {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(HandshakeError::Timeout) } else { Ok(Some(left)) }
+    };
+    let mut wire = socket;
+    loop {
+        while connection.wants_write() {
+            socket.set_write_timeout(limit()?).map_err(HandshakeError::Io)?;
+            connection.write_tls(&mut wire).map_err(HandshakeError::from_io)?;
+        }
+        if !connection.is_handshaking() {
+            break;
+        }
+        socket.set_read_timeout(limit()?).map_err(HandshakeError::Io)?;
+        if connection.read_tls(&mut wire).map_err(HandshakeError::from_io)? == 0 {
+            return Err(HandshakeError::Ended);
+        }
+        if let Err(error) = connection.process_new_packets() {
+            say_alert(connection, socket);
+            return Err(HandshakeError::Tls(error));
+        }
+    }
+    let free = || -> io::Result<()> {
+        socket.set_read_timeout(None)?;
+        socket.set_write_timeout(None)?;
+        socket.set_nodelay(true)
+    };
+    free().map_err(HandshakeError::Io)
+}
+
+/// Sends the alert that says why, and reads on for a moment: closing a socket
+/// with unread bytes in it would reset the connection and destroy the alert
+/// on its way (RFC 1122 section 4.2.2.13).
+fn say_alert(connection: &mut Connection, socket: &TcpStream) {
+    const PATIENCE: Duration = Duration::from_millis(500);
+    const BYTES: u64 = 64 << 10;
+    let mut wire = socket;
+    let mut say = || -> io::Result<u64> {
+        socket.set_write_timeout(Some(PATIENCE))?;
+        while connection.wants_write() {
+            connection.write_tls(&mut wire)?;
+        }
+        socket.shutdown(Shutdown::Write)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        io::copy(&mut wire.take(BYTES), &mut io::sink())
+    };
+    // The connection is given up in any case.
+    let _ = say();
+}
+
+/// The alert or fault that ended an established connection, for whoever has
+/// to explain it.
+pub(super) type Fault = Arc<Mutex<Option<rustls::Error>>>;
+
+/// Halves of an established connection.
+pub(super) fn split(connection: Connection, socket: TcpStream) -> io::Result<(Transport, Fault)> {
+    let connection = Arc::new(Mutex::new(connection));
+    let fault = Fault::default();
+    let reader = Reader {
+        connection: Arc::clone(&connection),
+        socket: socket.try_clone()?,
+        cipher: vec![0; CIPHER_BYTES],
+        unread: 0..0,
+        fault: Arc::clone(&fault),
+    };
+    let closer = Transport::closer(socket.try_clone()?);
+    let writer = Writer { connection, socket };
+    Ok((Transport { reader: Box::new(reader), writer: Box::new(writer), close: closer }, fault))
+}
+
+type Shared = Arc<Mutex<Connection>>;
+
+fn lock(connection: &Shared) -> MutexGuard<'_, Connection> {
+    connection.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Reader {
+    connection: Shared,
+    socket: TcpStream,
+    cipher: Vec<u8>,
+    /// Part of `cipher` that the connection has not taken yet.
+    unread: std::ops::Range<usize>,
+    fault: Fault,
+}
+
+impl Read for Reader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let mut connection = lock(&self.connection);
+            match connection.reader().read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // Cut off without a closing alert: an end like any other, the
+                // session's own `Goodbye` tells whether it was in order.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
+                result => return result,
+            }
+            if self.unread.is_empty() {
+                // Nobody may wait for the socket while holding the lock.
+                drop(connection);
+                let count = self.socket.read(&mut self.cipher)?;
+                if count == 0 {
+                    return Ok(0);
+                }
+                self.unread = 0..count;
+                continue;
+            }
+            let mut cipher = &self.cipher[self.unread.clone()];
+            self.unread.start += connection.read_tls(&mut cipher)?;
+            if let Err(error) = connection.process_new_packets() {
+                let message = error.to_string();
+                *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+            }
+        }
+    }
+}
+
+struct Writer {
+    connection: Shared,
+    socket: TcpStream,
+}
+
+impl Writer {
+    /// Records that wait to be sent.
+    fn records(connection: &mut Connection) -> io::Result<Vec<u8>> {
+        let mut records = Vec::with_capacity(CIPHER_BYTES);
+        while connection.wants_write() {
+            connection.write_tls(&mut records)?;
+        }
+        Ok(records)
+    }
+}
+
+impl Write for Writer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let bytes = &bytes[..bytes.len().min(RECORD_BYTES)];
+        let mut connection = lock(&self.connection);
+        let count = connection.writer().write(bytes)?;
+        let records = Self::records(&mut connection)?;
+        drop(connection);
+        self.socket.write_all(&records)?;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let mut connection = lock(&self.connection);
+        connection.send_close_notify();
+        let records = Self::records(&mut connection);
+        drop(connection);
+        // The other side may be gone; then there is nobody to tell.
+        let _ = records.and_then(|records| self.socket.write_all(&records));
+        let _ = self.socket.shutdown(Shutdown::Write);
+    }
+}

@@ -1,0 +1,1 @@
+//! Paired hosts, strangers and queues on loopback.
