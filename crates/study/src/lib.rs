@@ -1,1 +1,30 @@
-//! clearstream-study.
+//! Studies: from a file to trials, from trials to a record.
+//!
+//! ```text
+//! file -> plan -> Runner (agents, lab) -> record folder -> compare
+//! ```
+//! [`file`] reads a study and says what is wrong with it; [`plan`] makes the
+//! list of trials for two hosts; [`Runner`] carries them out and records them,
+//! each as it ends, so that a run can be stopped and resumed at any time;
+//! [`compare`] sets two records beside each other. Nothing here draws or prints.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod cells;
+mod check;
+mod cores;
+mod error;
+mod factor;
+pub mod file;
+mod plan;
+mod suggest;
+mod variant;
+
+pub use cells::Cell;
+pub use cores::interrupt_core;
+pub use error::StudyError;
+pub use factor::{Environment, Steering};
+pub use plan::{
+    ExperimentRow, Plan, PlanOptions, PlanTable, PlannedExperiment, PlannedTrial, TrialRow, plan,
+};
+pub use variant::Mode;

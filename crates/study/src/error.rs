@@ -1,0 +1,111 @@
+//! What can go wrong with a study before, while and after it runs.
+
+use std::{io, path::PathBuf};
+
+use clearstream_record::RecordError;
+use clearstream_schema::control::Failure;
+
+/// A study could not be read, planned, run or resumed.
+#[derive(Debug, thiserror::Error)]
+pub enum StudyError {
+    /// Neither a study of this name nor a file.
+    #[error("there is no study \"{name}\" and no such file{hint} (built in: {})", known.join(", "))]
+    Unknown {
+        /// As asked for.
+        name: String,
+        /// What was meant, when that can be told.
+        hint: String,
+        /// Built-in studies.
+        known: Vec<&'static str>,
+    },
+    /// A study file could not be read from disk.
+    #[error("cannot read study file {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// A study file says something that means nothing.
+    #[error("{file}:{line}: {}{message}", key.as_ref().map(|key| format!("{key}: ")).unwrap_or_default())]
+    File {
+        /// The file, or the built-in study.
+        file: String,
+        /// Line, from 1.
+        line: usize,
+        /// Key, where one is concerned.
+        key: Option<String>,
+        /// What is wrong and what to write.
+        message: String,
+    },
+    /// No experiment of this name.
+    #[error("study {study} has no experiment \"{name}\"{hint} (it has: {})", known.join(", "))]
+    Experiment {
+        /// The study.
+        study: String,
+        /// As asked for.
+        name: String,
+        /// What was meant, when that can be told.
+        hint: String,
+        /// Its experiments.
+        known: Vec<String>,
+    },
+    /// A factor that only a lab can set, on real hosts.
+    #[error(
+        "experiment {experiment}: only a lab can set \"{factor}\"; run the study with --lab, \
+         or put the factor below [experiment.lab] so that real hosts do without it"
+    )]
+    LabOnly {
+        /// The experiment.
+        experiment: String,
+        /// The factor.
+        factor: String,
+    },
+    /// A level that this host cannot take.
+    #[error("experiment {experiment}: factor \"{factor}\": {message}")]
+    Level {
+        /// The experiment.
+        experiment: String,
+        /// The factor.
+        factor: String,
+        /// What is wrong and what there is.
+        message: String,
+    },
+    /// More cells than can be meant.
+    #[error("experiment {experiment} has {cell_count} cells, more than {limit}: leave out levels")]
+    TooLarge {
+        /// The experiment.
+        experiment: String,
+        /// Cells.
+        cell_count: usize,
+        /// The most that is run.
+        limit: usize,
+    },
+    /// A host could not be described.
+    #[error("cannot describe {host}: {failure}")]
+    Describe {
+        /// The host.
+        host: String,
+        /// Its answer.
+        #[source]
+        failure: Failure,
+    },
+    /// An agent is gone before the first trial.
+    #[error("{reason}")]
+    Lost {
+        /// Which and how.
+        reason: String,
+    },
+    /// A run cannot be resumed since something is not what it was.
+    #[error("{} cannot be resumed: {}; start a new run", folder.display(), changes.join("; "))]
+    Changed {
+        /// The run.
+        folder: PathBuf,
+        /// What changed.
+        changes: Vec<String>,
+    },
+    /// The run folder could not be written or read.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+}

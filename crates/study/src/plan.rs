@@ -1,0 +1,310 @@
+//! From a study and two hosts to a list of trials in the order they are run.
+
+use std::collections::BTreeMap;
+
+use clearstream_schema::{
+    TimeSpan,
+    flow::Notice,
+    host::HostReport,
+    study::{Experiment, StudyFile, Workload},
+};
+use clearstream_stats::Random;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::{
+    Mode, StudyError,
+    cells::{self, Cell, Surroundings},
+    suggest,
+    variant::Effective,
+};
+
+/// What a run is asked to be.
+#[derive(Debug, Clone, Default)]
+pub struct PlanOptions {
+    /// How thorough.
+    pub mode: Mode,
+    /// Seed of the order of trials.
+    pub seed: u64,
+    /// The hosts are a lab's: its links and packet steering can be changed.
+    pub in_lab: bool,
+    /// Only these experiments; all when empty.
+    pub only: Vec<String>,
+    /// Time for the whole run: repetitions that do not fit are left out.
+    pub budget: Option<TimeSpan>,
+}
+
+/// All trials of a run, in order.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// In the order of the study.
+    pub experiments: Vec<PlannedExperiment>,
+    /// In the order they are run; `trial` is the place in this list.
+    pub trials: Vec<PlannedTrial>,
+    /// Repetitions left out and the like.
+    pub notices: Vec<Notice>,
+    /// Time for the whole run, when limited.
+    pub budget: Option<TimeSpan>,
+}
+
+/// An experiment as it will be run.
+#[derive(Debug, Clone)]
+pub struct PlannedExperiment {
+    /// Name.
+    pub name: String,
+    /// One line for people.
+    pub title: String,
+    /// What one trial does.
+    pub workload: Workload,
+    /// Combinations of levels.
+    pub cells: Vec<Cell>,
+    /// Passes over all cells.
+    pub repetitions: u32,
+    /// Stop repeating a cell when the interval of its median is narrower than this share.
+    pub precision_ratio: Option<f64>,
+    /// Time for this experiment, when limited.
+    pub budget: Option<TimeSpan>,
+}
+
+/// One cell measured once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlannedTrial {
+    /// Number in planned order.
+    pub trial: u32,
+    /// Place in [`Plan::experiments`].
+    pub experiment: usize,
+    /// Place in [`PlannedExperiment::cells`].
+    pub cell: usize,
+    /// Repetition, from 0.
+    pub repetition: u32,
+}
+
+/// Time that making sockets, threads and answers takes around one trial, until
+/// the run has measured it. Read on a loopback of two cores.
+pub(crate) fn usual_overhead(workload: Workload) -> TimeSpan {
+    TimeSpan::from_millis(match workload {
+        Workload::Flow => 700,
+        Workload::Probe => 2000,
+        Workload::Inspect => 100,
+    })
+}
+
+impl PlannedExperiment {
+    /// Time of one pass over all cells.
+    pub fn pass_time(&self) -> TimeSpan {
+        TimeSpan(self.cells.iter().map(|cell| cell.time.0 + usual_overhead(self.workload).0).sum())
+    }
+
+    /// Time of all passes.
+    pub fn time(&self) -> TimeSpan {
+        TimeSpan(self.pass_time().0.saturating_mul(u64::from(self.repetitions)))
+    }
+}
+
+/// Lists the trials of a study on two hosts. The same arguments give the same
+/// trials in the same order, with every version of this program.
+///
+/// Within an experiment each repetition is one pass over all cells in an order
+/// of its own (randomised blocks): when the machine drifts, the drift falls on
+/// all cells alike and shows as scatter between repetitions, not as an effect.
+///
+/// # Errors
+/// Unknown experiments, levels that a host does not have, and factors that
+/// only a lab can set.
+pub fn plan(
+    study: &StudyFile,
+    options: &PlanOptions,
+    client: &HostReport,
+    server: &HostReport,
+) -> Result<Plan, StudyError> {
+    let around = Surroundings { client, server, in_lab: options.in_lab };
+    let mut experiments = Vec::new();
+    for experiment in chosen(study, &options.only)? {
+        let effective = Effective::of(&study.flow, experiment, options.mode, options.in_lab);
+        let cells = cells::cells(experiment, &effective, around)?;
+        experiments.push(PlannedExperiment {
+            name: experiment.name.clone(),
+            title: experiment.title.clone(),
+            workload: experiment.workload,
+            cells,
+            // Describing hosts twice tells nothing new.
+            repetitions: if experiment.workload == Workload::Inspect { 1 } else { effective.repetitions },
+            precision_ratio: effective.precision_ratio,
+            budget: effective.budget,
+        });
+    }
+    let mut notices = Vec::new();
+    cut_to_own_budgets(&mut experiments, &mut notices);
+    if let Some(budget) = options.budget {
+        cut_to_budget(&mut experiments, budget, &mut notices);
+    }
+    let trials = order(&experiments, options.seed);
+    Ok(Plan { experiments, trials, notices, budget: options.budget })
+}
+
+fn chosen<'a>(study: &'a StudyFile, only: &[String]) -> Result<Vec<&'a Experiment>, StudyError> {
+    let names = || study.experiments.iter().map(|experiment| experiment.name.as_str());
+    if let Some(name) = only.iter().find(|name| !names().any(|known| known == name.as_str())) {
+        return Err(StudyError::Experiment {
+            study: study.name.clone(),
+            name: name.clone(),
+            hint: suggest::hint(name, names()),
+            known: names().map(str::to_owned).collect(),
+        });
+    }
+    let wanted = |experiment: &&Experiment| only.is_empty() || only.contains(&experiment.name);
+    Ok(study.experiments.iter().filter(wanted).collect())
+}
+
+/// Leaves out the repetitions that an experiment's own budget has no time
+/// for. The first pass always stays: a cell without any value is no result.
+fn cut_to_own_budgets(experiments: &mut [PlannedExperiment], notices: &mut Vec<Notice>) {
+    for experiment in experiments {
+        let (Some(budget), pass) = (experiment.budget, experiment.pass_time()) else { continue };
+        let fitting = u32::try_from(budget.0 / pass.0.max(1)).unwrap_or(u32::MAX).max(1);
+        if fitting < experiment.repetitions {
+            notices.push(left_out(experiment, fitting, budget));
+            experiment.repetitions = fitting;
+        }
+    }
+}
+
+fn cut_to_budget(experiments: &mut [PlannedExperiment], budget: TimeSpan, notices: &mut Vec<Notice>) {
+    let asked: Vec<u32> = experiments.iter().map(|experiment| experiment.repetitions).collect();
+    while experiments.iter().map(|experiment| experiment.time().0).sum::<u64>() > budget.0 {
+        // The one that is repeated most loses least.
+        let most =
+            experiments.iter_mut().max_by_key(|experiment| (experiment.repetitions, experiment.time().0));
+        match most {
+            Some(experiment) if experiment.repetitions > 1 => experiment.repetitions -= 1,
+            _ => break,
+        }
+    }
+    for (experiment, asked) in experiments.iter_mut().zip(asked) {
+        let left = experiment.repetitions;
+        if left < asked {
+            experiment.repetitions = asked;
+            notices.push(left_out(experiment, left, budget));
+            experiment.repetitions = left;
+        }
+    }
+}
+
+fn left_out(experiment: &PlannedExperiment, fitting: u32, budget: TimeSpan) -> Notice {
+    Notice {
+        id: "budget-repetitions".to_owned(),
+        message: format!(
+            "{}: {fitting} of {} repetitions fit into the {budget} allowed",
+            experiment.name, experiment.repetitions
+        ),
+    }
+}
+
+fn order(experiments: &[PlannedExperiment], seed: u64) -> Vec<PlannedTrial> {
+    let mut trials = Vec::new();
+    for (place, experiment) in experiments.iter().enumerate() {
+        for repetition in 0..experiment.repetitions {
+            let mut pass: Vec<usize> = (0..experiment.cells.len()).collect();
+            let stream = (place as u64) << 32 | u64::from(repetition);
+            Random::split(seed, stream).shuffle(&mut pass);
+            for cell in pass {
+                let trial = u32::try_from(trials.len()).unwrap_or(u32::MAX);
+                trials.push(PlannedTrial { trial, experiment: place, cell, repetition });
+            }
+        }
+    }
+    trials
+}
+
+/// A plan as a table, for people and programs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PlanTable {
+    /// One row per experiment.
+    pub experiments: Vec<ExperimentRow>,
+    /// All trials.
+    pub trial_count: usize,
+    /// Time needed, setting up included.
+    pub time: TimeSpan,
+    /// Every trial in order.
+    pub trials: Vec<TrialRow>,
+    /// Repetitions left out and the like.
+    pub notices: Vec<Notice>,
+}
+
+/// One experiment of a [`PlanTable`].
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ExperimentRow {
+    /// Name.
+    pub name: String,
+    /// One line for people.
+    pub title: String,
+    /// Combinations of levels.
+    pub cell_count: usize,
+    /// Passes over all cells.
+    pub repetitions: u32,
+    /// Cells times passes.
+    pub trial_count: usize,
+    /// Longest trial, warm-up included.
+    pub trial_time: TimeSpan,
+    /// All of it, setting up included.
+    pub time: TimeSpan,
+}
+
+/// One trial of a [`PlanTable`].
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TrialRow {
+    /// Number in planned order.
+    pub trial: u32,
+    /// Experiment.
+    pub experiment: String,
+    /// Repetition, from 0.
+    pub repetition: u32,
+    /// Level of each factor.
+    pub factors: BTreeMap<String, Value>,
+    /// Warm-up included, without setting up.
+    pub time: TimeSpan,
+}
+
+impl Plan {
+    /// The experiment of a trial.
+    pub fn experiment(&self, trial: &PlannedTrial) -> &PlannedExperiment {
+        &self.experiments[trial.experiment]
+    }
+
+    /// The cell of a trial.
+    pub fn cell(&self, trial: &PlannedTrial) -> &Cell {
+        &self.experiment(trial).cells[trial.cell]
+    }
+
+    /// Time needed, setting up included.
+    pub fn time(&self) -> TimeSpan {
+        TimeSpan(self.experiments.iter().map(|experiment| experiment.time().0).sum())
+    }
+
+    /// What a dry run shows.
+    pub fn table(&self) -> PlanTable {
+        let row = |experiment: &PlannedExperiment| ExperimentRow {
+            name: experiment.name.clone(),
+            title: experiment.title.clone(),
+            cell_count: experiment.cells.len(),
+            repetitions: experiment.repetitions,
+            trial_count: experiment.cells.len() * experiment.repetitions as usize,
+            trial_time: experiment.cells.iter().map(|cell| cell.time).max().unwrap_or_default(),
+            time: experiment.time(),
+        };
+        let trial = |trial: &PlannedTrial| TrialRow {
+            trial: trial.trial,
+            experiment: self.experiment(trial).name.clone(),
+            repetition: trial.repetition,
+            factors: self.cell(trial).factors.clone(),
+            time: self.cell(trial).time,
+        };
+        PlanTable {
+            experiments: self.experiments.iter().map(row).collect(),
+            trial_count: self.trials.len(),
+            time: self.time(),
+            trials: self.trials.iter().map(trial).collect(),
+            notices: self.notices.clone(),
+        }
+    }
+}

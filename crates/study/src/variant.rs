@@ -1,0 +1,94 @@
+//! An experiment as it is run: with what the lab and the mode change.
+
+use std::{collections::BTreeMap, fmt, str::FromStr};
+
+use clearstream_schema::{
+    TimeSpan,
+    study::{Experiment, Levels, Variant},
+};
+use serde_json::Value;
+
+/// How thorough a run is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Seconds per trial, few levels.
+    Quick,
+    /// As the study file says.
+    #[default]
+    Standard,
+    /// As the papers did: minutes per trial, every core.
+    Full,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Quick => "quick",
+            Self::Standard => "standard",
+            Self::Full => "full",
+        })
+    }
+}
+
+impl FromStr for Mode {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "quick" => Ok(Self::Quick),
+            "standard" => Ok(Self::Standard),
+            "full" => Ok(Self::Full),
+            _ => Err(format!("there is no mode \"{text}\": write quick, standard or full")),
+        }
+    }
+}
+
+/// What is left when base, lab and mode are laid over each other, in this order.
+#[derive(Debug, Clone)]
+pub(crate) struct Effective {
+    pub(crate) flow: BTreeMap<String, Value>,
+    pub(crate) probe: BTreeMap<String, Value>,
+    pub(crate) factors: BTreeMap<String, Levels>,
+    pub(crate) repetitions: u32,
+    pub(crate) precision_ratio: Option<f64>,
+    pub(crate) budget: Option<TimeSpan>,
+    pub(crate) interface: Option<String>,
+}
+
+impl Effective {
+    pub(crate) fn of(
+        common: &BTreeMap<String, Value>,
+        experiment: &Experiment,
+        mode: Mode,
+        in_lab: bool,
+    ) -> Self {
+        let mut effective = Self {
+            flow: common.clone(),
+            probe: experiment.probe.clone(),
+            factors: experiment.factors.clone(),
+            repetitions: experiment.repetitions,
+            precision_ratio: experiment.precision_ratio,
+            budget: None,
+            interface: None,
+        };
+        effective.flow.extend(experiment.flow.clone());
+        let of_mode = match mode {
+            Mode::Quick => experiment.quick.as_ref(),
+            Mode::Standard => None,
+            Mode::Full => experiment.full.as_ref(),
+        };
+        for variant in [experiment.lab.as_ref().filter(|_| in_lab), of_mode].into_iter().flatten() {
+            effective.change(variant);
+        }
+        effective
+    }
+
+    fn change(&mut self, variant: &Variant) {
+        self.flow.extend(variant.flow.clone());
+        self.probe.extend(variant.probe.clone());
+        self.factors.extend(variant.factors.clone());
+        self.repetitions = variant.repetitions.unwrap_or(self.repetitions);
+        self.precision_ratio = variant.precision_ratio.or(self.precision_ratio);
+        self.budget = variant.budget.or(self.budget);
+        self.interface = variant.interface.clone().or_else(|| self.interface.take());
+    }
+}
