@@ -41,7 +41,7 @@ pub enum Message {
         /// Chosen by the controller, ascending.
         id: u64,
         /// What to do.
-        request: Request,
+        request: Box<Request>,
     },
     /// Agent to controller.
     Reply {
@@ -75,6 +75,7 @@ pub enum Message {
 /// What an agent is asked to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[expect(clippy::large_enum_variant, reason = "requests are few and live briefly")]
 pub enum Request {
     /// Describe the host.
     Inspect,

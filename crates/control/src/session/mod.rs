@@ -241,7 +241,7 @@ impl Session {
     /// Controller: asks for something; the answer carries the same id.
     pub fn request(&mut self, request: Request, now: Instant) -> Result<u64, FrameError> {
         let id = self.last_id + 1;
-        self.send(&Message::Request { id, request }, now)?;
+        self.send(&Message::Request { id, request: Box::new(request) }, now)?;
         self.last_id = id;
         self.pending.insert(id);
         Ok(id)
@@ -325,7 +325,7 @@ impl Session {
             }
             (Message::Request { id, request }, Role::Agent) => {
                 if self.accept_id(id, now) {
-                    self.incoming.push_back(Incoming::Request { id, request: Box::new(request) });
+                    self.incoming.push_back(Incoming::Request { id, request });
                 }
             }
             (Message::Reply { id, outcome }, Role::Controller) => {
