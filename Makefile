@@ -1,0 +1,32 @@
+# make demo    build, measure over a 1650 km path made on this machine, write report.html
+# make test    every check and test
+# make bench   compare with iperf3, iperf and nuttcp, write bench/RESULTS.md
+# Each installs what it lacks (.ci/install).
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := demo
+export PATH := $(HOME)/.cargo/bin:$(PATH):/usr/sbin:/sbin
+
+# Options for the comparison, for instance: make bench BENCH="--quick"
+BENCH ?=
+
+.PHONY: demo test bench clean
+
+demo:
+	@.ci/install build
+	@echo "demo: building (some minutes the first time)"
+	@cargo build -q --release --locked --bin clearstream
+	@.ci/demo
+
+test:
+	@.ci/install test
+	@.ci/test
+
+bench:
+	@.ci/install bench
+	@echo "bench: building (some minutes the first time)"
+	@cargo build -q --release --locked --bin clearstream
+	@cargo run -q --release --locked -p clearstream-bench -- $(BENCH)
+
+clean:
+	cargo clean

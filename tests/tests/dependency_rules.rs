@@ -1,0 +1,319 @@
+//! The map in ARCHITECTURE.md, kept true: who may use whom, who may be
+//! unsafe, print, read arguments or open files of the kernel.
+#![allow(clippy::unwrap_used, reason = "a test may end by panic")]
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::LazyLock,
+};
+
+use serde_json::Value;
+
+/// Groups from the bottom up; a crate uses its own group and those below.
+const GROUPS: [&[&str]; 5] = [
+    &["schema", "stats"],
+    &["sys", "netlink", "host", "control"],
+    &["lab", "flow", "probe"],
+    &["record", "study"],
+    &["report", "clearstream"],
+];
+const TLS_AND_ASYNC: [&str; 6] = ["tokio", "async-std", "smol", "mio", "openssl-sys", "native-tls"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+/// What cargo says of this workspace and everything it links.
+static METADATA: LazyLock<Value> = LazyLock::new(|| {
+    // Without the network: what the tests were built from is already here,
+    // but only for this platform.
+    let host = Command::new(env!("CARGO")).args(["-vV"]).output().unwrap();
+    let host = String::from_utf8(host.stdout).unwrap();
+    let platform = host.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--locked", "--offline", "--filter-platform", platform])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+});
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().unwrap()
+}
+
+/// Folder of a crate under `crates/`, from its package name.
+fn folder(package: &str) -> &str {
+    package.strip_prefix("clearstream-").unwrap_or(package)
+}
+
+/// Packages in `crates/`, by folder.
+fn crates() -> BTreeMap<&'static str, &'static Value> {
+    let inside = root().join("crates");
+    list(&METADATA, "packages")
+        .iter()
+        .filter(|package| Path::new(package["manifest_path"].as_str().unwrap()).starts_with(&inside))
+        .map(|package| (folder(package["name"].as_str().unwrap()), package))
+        .collect()
+}
+
+/// Names that a package depends on; those of its tests left out.
+fn dependencies(package: &Value) -> BTreeSet<&str> {
+    list(package, "dependencies")
+        .iter()
+        .filter(|dependency| dependency["kind"].as_str() != Some("dev"))
+        .map(|dependency| dependency["name"].as_str().unwrap())
+        .collect()
+}
+
+fn group(folder: &str) -> usize {
+    GROUPS.iter().position(|group| group.contains(&folder)).unwrap_or_else(|| {
+        panic!("crates/{folder} is in no group: place it in this test and in ARCHITECTURE.md")
+    })
+}
+
+/// Source files of a crate, and the part of each that is no test and no comment.
+fn sources(folder: &str) -> Vec<(PathBuf, String)> {
+    fn walk(directory: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                walk(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    let mut files = Vec::new();
+    walk(&root().join("crates").join(folder).join("src"), &mut files);
+    files
+        .into_iter()
+        .filter(|path| {
+            let name = path.file_stem().unwrap().to_str().unwrap();
+            name != "tests" && !name.ends_with("_tests") && !path.iter().any(|part| part == "tests")
+        })
+        .map(|path| {
+            let text = fs::read_to_string(&path).unwrap();
+            let code = without_test_modules(&text);
+            (path, code)
+        })
+        .collect()
+}
+
+/// Test modules come last in a file (house style), so the rest ends at the
+/// first one that has a body.
+fn without_test_modules(text: &str) -> String {
+    let mut lines = text.lines().peekable();
+    let mut code = String::new();
+    while let Some(line) = lines.next() {
+        if line.trim() == "#[cfg(test)]" && lines.peek().is_some_and(|next| next.trim_end().ends_with('{')) {
+            break;
+        }
+        if !line.trim_start().starts_with("//") {
+            code.push_str(line);
+            code.push('\n');
+        }
+    }
+    code
+}
+
+/// Every place in the folders where one of the words stands.
+fn places(folders: &[&str], words: &[&str]) -> Vec<String> {
+    let mut found = Vec::new();
+    for folder in folders {
+        for (path, code) in sources(folder) {
+            for word in words.iter().filter(|word| code.contains(**word)) {
+                found.push(format!("{}: {word}", path.strip_prefix(root()).unwrap().display()));
+            }
+        }
+    }
+    found
+}
+
+fn all_but(excluded: &[&str]) -> Vec<&'static str> {
+    crates().into_keys().filter(|folder| !excluded.contains(folder)).collect()
+}
+
+#[test]
+fn crates_use_only_their_group_and_those_below() {
+    let crates = crates();
+    for (name, package) in &crates {
+        for used in dependencies(package) {
+            let used = folder(used);
+            if crates.contains_key(used) {
+                assert!(group(used) <= group(name), "{name} must not use {used}, which is above it");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_bottom_uses_no_member() {
+    let crates = crates();
+    for name in GROUPS[0] {
+        let used: Vec<_> =
+            dependencies(crates[name]).into_iter().filter(|used| crates.contains_key(folder(used))).collect();
+        assert!(used.is_empty(), "{name} uses {used:?}");
+    }
+}
+
+#[test]
+fn only_netlink_names_netlink_and_only_the_command_names_clap() {
+    for (name, package) in crates() {
+        for used in dependencies(package) {
+            assert!(!used.starts_with("netlink-") || name == "netlink", "{name} names {used}");
+            let may_parse = name == "clearstream" || (name == "schema" && used == "clap");
+            assert!(!used.starts_with("clap") || may_parse, "{name} names {used}");
+        }
+        for dependency in list(package, "dependencies") {
+            let features: Vec<_> = list(dependency, "features").iter().filter_map(Value::as_str).collect();
+            let is_schema = dependency["name"] == "clearstream-schema";
+            assert!(
+                !(is_schema && features.contains(&"cli")) || name == "clearstream",
+                "{name} asks for clap"
+            );
+            if name == "schema" && dependency["name"] == "clap" {
+                assert_eq!(dependency["optional"], true, "clap is behind a feature of schema");
+            }
+        }
+    }
+}
+
+#[test]
+fn there_is_no_async_runtime_and_one_tls() {
+    for package in list(&METADATA, "packages") {
+        let name = package["name"].as_str().unwrap();
+        assert!(!TLS_AND_ASYNC.contains(&name), "{name} is linked");
+    }
+}
+
+#[test]
+fn unsafe_is_in_sys_alone() {
+    for name in all_but(&[]) {
+        let mut heads = 0;
+        for head in ["lib.rs", "main.rs"] {
+            let Ok(text) = fs::read_to_string(root().join("crates").join(name).join("src").join(head)) else {
+                continue;
+            };
+            heads += 1;
+            let forbids = text.contains("#![forbid(unsafe_code)]");
+            assert_eq!(forbids, name != "sys", "crates/{name}/src/{head}: forbid(unsafe_code)");
+        }
+        assert!(heads > 0, "{name} has no head");
+    }
+}
+
+#[test]
+fn every_crate_takes_the_workspace_lints_and_they_forbid_printing() {
+    let read = |path: PathBuf| fs::read_to_string(path).unwrap().parse::<toml::Table>().unwrap();
+    for (name, package) in crates() {
+        let manifest = read(package["manifest_path"].as_str().unwrap().into());
+        let inherits = manifest.get("lints").and_then(|lints| lints.get("workspace"));
+        assert_eq!(inherits.and_then(toml::Value::as_bool), Some(true), "{name}: [lints] workspace = true");
+    }
+    let workspace = read(root().join("Cargo.toml"));
+    for lint in ["print_stdout", "print_stderr", "dbg_macro", "undocumented_unsafe_blocks"] {
+        assert!(workspace["workspace"]["lints"]["clippy"].get(lint).is_some(), "clippy::{lint}");
+    }
+}
+
+#[test]
+fn engines_neither_print_nor_read_arguments() {
+    let below = all_but(&["clearstream"]);
+    let words = [
+        "println!(",
+        "print!(",
+        "eprintln!(",
+        "eprint!(",
+        "clippy::print_std",
+        "env::args",
+        "process::exit(",
+    ];
+    assert_eq!(places(&below, &words), Vec::<String>::new());
+    // An agent speaks its protocol over its standard streams: that is control's.
+    let silent = all_but(&["clearstream", "control"]);
+    assert_eq!(places(&silent, &["io::stdout", "io::stderr", "io::stdin"]), Vec::<String>::new());
+}
+
+#[test]
+fn only_host_sys_and_lab_know_the_kernels_files() {
+    // `host` reads them below a root, `sys` and `lab` enter and make
+    // namespaces through them.
+    let others = all_but(&["host", "sys", "lab", "clearstream"]);
+    assert_eq!(places(&others, &["\"/proc", "\"/sys/"]), Vec::<String>::new());
+}
+
+#[test]
+fn report_reads_records_and_nothing_else() {
+    let words = [
+        "std::net",
+        "TcpStream",
+        "UdpSocket",
+        "UnixStream",
+        "TcpListener",
+        "std::process",
+        "\"/proc",
+        "\"/sys",
+    ];
+    assert_eq!(places(&["report"], &words), Vec::<String>::new());
+    let used = dependencies(crates()["report"]);
+    for barred in
+        ["socket2", "rustix", "libc", "clearstream-sys", "clearstream-control", "clearstream-netlink"]
+    {
+        assert!(!used.contains(barred), "report uses {barred}");
+    }
+}
+
+#[test]
+fn raw_system_calls_are_in_sys_alone() {
+    for name in all_but(&["sys"]) {
+        assert!(!dependencies(crates()[name]).contains("libc"), "{name} uses libc: that belongs into sys");
+    }
+}
+
+#[test]
+fn licences_are_among_those_allowed() {
+    let deny: toml::Table = fs::read_to_string(root().join("deny.toml")).unwrap().parse().unwrap();
+    let allowed: Vec<&str> =
+        deny["licenses"]["allow"].as_array().unwrap().iter().filter_map(toml::Value::as_str).collect();
+    for package in list(&METADATA, "packages").iter().filter(|package| !package["source"].is_null()) {
+        let name = package["name"].as_str().unwrap();
+        let expression = package["license"].as_str().unwrap_or_else(|| panic!("{name} names no licence"));
+        assert!(is_allowed(expression, &allowed), "{name}: {expression}");
+    }
+}
+
+/// Reads an SPDX expression: OR of ANDs, parentheses around ORs.
+fn is_allowed(expression: &str, allowed: &[&str]) -> bool {
+    let expression = expression.replace('/', " OR ");
+    // With `(A OR B) AND C` the AND binds the groups.
+    let groups = expression.split(" AND ");
+    if expression.contains('(') {
+        return groups
+            .map(|group| group.trim_matches(['(', ')', ' ']))
+            .all(|group| group.split(" OR ").any(|licence| allowed.contains(&licence.trim())));
+    }
+    expression
+        .split(" OR ")
+        .any(|choice| choice.split(" AND ").all(|licence| allowed.contains(&licence.trim())))
+}
+
+#[test]
+fn licence_expressions_are_read_rightly() {
+    let allowed = ["MIT", "Unicode-3.0"];
+    for (expression, expected) in [
+        ("MIT OR Apache-2.0", true),
+        ("Apache-2.0/MIT", true),
+        ("Apache-2.0 AND ISC", false),
+        ("MIT AND ISC", false),
+        ("(MIT OR Apache-2.0) AND Unicode-3.0", true),
+        ("(GPL-3.0 OR Apache-2.0) AND Unicode-3.0", false),
+        ("GPL-3.0-only", false),
+    ] {
+        assert_eq!(is_allowed(expression, &allowed), expected, "{expression}");
+    }
+}
