@@ -382,7 +382,9 @@ impl Server {
 fn explain(error: HandshakeError) -> String {
     let text = match error {
         HandshakeError::Timeout => return format!("no handshake within {} s", HANDSHAKE_TIMEOUT.as_secs()),
-        HandshakeError::Ended => "it hung up during the handshake",
+        HandshakeError::Ended => {
+            "the connection ended before the handshake did (many at a time make the oldest give way)"
+        }
         HandshakeError::Io(error) => return io_reason(&error),
         HandshakeError::Tls(error) => match error {
             Error::NoCertificatesPresented => "it has no certificate",
