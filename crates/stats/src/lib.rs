@@ -16,7 +16,7 @@ mod random;
 mod steady;
 
 pub use bootstrap::{BOOTSTRAP_ROUNDS, IntervalEstimate, median_interval, ratio_interval};
-pub use permutation::{EXACT_LIMIT, permutation_test};
+pub use permutation::{EXACT_LIMIT, false_discovery_adjusted, permutation_test};
 pub use quantile::{median, quantile};
 pub use random::Random;
 pub use steady::{MINIMUM_POINTS, NEGLIGIBLE_TREND_RATIO, Trend, steady, trend};

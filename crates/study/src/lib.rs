@@ -10,21 +10,30 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod bench;
 mod cells;
 mod check;
+mod compare;
 mod cores;
 mod error;
 mod factor;
 pub mod file;
 mod plan;
+mod progress;
+mod resume;
+mod runner;
 mod suggest;
 mod variant;
 
+pub use bench::{Bench, BenchEvent, TrialError};
 pub use cells::Cell;
+pub use compare::{CellComparison, Comparison, Metric, PRACTICAL_RATIO, Verdict, compare};
 pub use cores::interrupt_core;
 pub use error::StudyError;
 pub use factor::{Environment, Steering};
 pub use plan::{
     ExperimentRow, Plan, PlanOptions, PlanTable, PlannedExperiment, PlannedTrial, TrialRow, plan,
 };
+pub use progress::SkipReason;
+pub use runner::{EndReason, RunEnd, RunRequest, Runner, StudyEvent, run_id};
 pub use variant::Mode;

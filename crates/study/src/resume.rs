@@ -1,0 +1,91 @@
+//! Whether a run can be gone on with: everything must be what it was, or its
+//! trials could not be set beside each other.
+
+use clearstream_schema::{CoreList, host::HostReport, lab::LabFile, record::RunDocument, study::StudyFile};
+
+/// What differs from the run, in words; empty when nothing that matters does.
+pub(crate) fn changes(
+    run: &RunDocument,
+    study: Option<&StudyFile>,
+    lab: Option<&LabFile>,
+    client: &HostReport,
+    server: &HostReport,
+) -> Vec<String> {
+    let mut changes = Vec::new();
+    if let Some(study) = study {
+        study_changes(&run.study, study, &mut changes);
+    }
+    match (&run.lab, lab) {
+        (Some(before), Some(now)) if before == now => {}
+        (None, None) => {}
+        (Some(before), Some(now)) if before.name == now.name => {
+            changes.push(format!("the lab {} is not as it was", now.name));
+        }
+        (before, now) => {
+            let name = |lab: Option<&LabFile>| {
+                lab.map_or("on real hosts".to_owned(), |lab| format!("in the lab {}", lab.name))
+            };
+            changes.push(format!("it ran {}, not {}", name(before.as_ref()), name(now)));
+        }
+    }
+    host_changes("client", &run.client, client, &mut changes);
+    host_changes("server", &run.server, server, &mut changes);
+    changes
+}
+
+fn study_changes(before: &StudyFile, now: &StudyFile, changes: &mut Vec<String>) {
+    if before == now {
+        return;
+    }
+    if before.name != now.name {
+        return changes.push(format!("it is a run of study {}, not of {}", before.name, now.name));
+    }
+    let mut found = Vec::new();
+    for experiment in &before.experiments {
+        match now.experiments.iter().find(|other| other.name == experiment.name) {
+            None => found.push(format!("experiment {} is gone", experiment.name)),
+            Some(other) if other != experiment => {
+                found.push(format!("experiment {} was changed", experiment.name))
+            }
+            Some(_) => {}
+        }
+    }
+    for experiment in &now.experiments {
+        if !before.experiments.iter().any(|other| other.name == experiment.name) {
+            found.push(format!("experiment {} is new", experiment.name));
+        }
+    }
+    if before.flow != now.flow {
+        found.push("the options in [flow] were changed".to_owned());
+    }
+    if found.is_empty() {
+        found.push("the order of the experiments or the text about them was changed".to_owned());
+    }
+    changes.push(format!("study {}: {}", now.name, found.join(", ")));
+}
+
+fn host_changes(side: &str, before: &HostReport, now: &HostReport, changes: &mut Vec<String>) {
+    let mut differs = |what: &str, before: String, now: String| {
+        if before != now {
+            changes.push(format!("the {side}'s {what} was {before}, is {now}"));
+        }
+    };
+    let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());
+    let online = |host: &HostReport| {
+        let cores =
+            host.processing_units.iter().filter(|unit| unit.online && unit.allowed).map(|unit| unit.core);
+        CoreList(cores.collect()).to_string()
+    };
+    let nics = |host: &HostReport| {
+        let names = host.nics.iter().map(|nic| match &nic.driver {
+            Some(driver) => format!("{} ({driver})", nic.name),
+            None => nic.name.clone(),
+        });
+        names.collect::<Vec<_>>().join(" ")
+    };
+    differs("name", before.name.clone(), now.name.clone());
+    differs("processor", text(&before.cpu_model), text(&now.cpu_model));
+    differs("set of cores", online(before), online(now));
+    differs("kernel", text(&before.kernel.release), text(&now.kernel.release));
+    differs("set of interfaces", nics(before), nics(now));
+}

@@ -1,0 +1,508 @@
+//! Carries out a plan and records it.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+    time::Instant,
+};
+
+use clearstream_record::{Reader, RecordError, Side, Writer};
+use clearstream_schema::{
+    TimeSpan,
+    control::{Failure, FailureKind},
+    flow::{Interval, Notice},
+    record::{RECORD_VERSION, RUN_SCHEMA, RunDocument, TRIAL_SCHEMA, TrialDocument, TrialOutcome},
+    study::{StudyFile, Workload},
+};
+use clearstream_stats::{IntervalEstimate, steady};
+use jiff::{Timestamp, Unit};
+
+use crate::{
+    Bench, BenchEvent, Environment, Mode, Plan, PlanOptions, PlannedTrial, SkipReason, StudyError,
+    TrialError, plan::plan, progress::Progress, resume,
+};
+
+/// What a run is started with.
+#[derive(Debug, Clone)]
+pub struct RunRequest {
+    /// The study.
+    pub study: StudyFile,
+    /// Mode, seed, selection and budget; whether there is a lab is found from the bench.
+    pub options: PlanOptions,
+    /// Version of the program, for the record.
+    pub program_version: String,
+}
+
+/// What happens while a study runs.
+#[derive(Debug)]
+pub enum StudyEvent<'a> {
+    /// The plan is made, nothing has run yet.
+    Planned {
+        /// The plan.
+        plan: &'a Plan,
+        /// Trials that an earlier session had done.
+        done_count: usize,
+        /// Time needed.
+        left: TimeSpan,
+    },
+    /// A trial begins.
+    TrialStarted {
+        /// Its place in the plan; [`Plan::cell`] and [`Plan::experiment`] tell the rest.
+        trial: &'a PlannedTrial,
+        /// The plan.
+        plan: &'a Plan,
+        /// How many are done or left out, this one included.
+        position: usize,
+        /// Time until the end of the run.
+        left: TimeSpan,
+    },
+    /// An interval of the running trial.
+    Interval(&'a Interval),
+    /// Something to know, about the running trial or about the run.
+    Notice(&'a Notice),
+    /// A trial is recorded.
+    TrialEnded {
+        /// As recorded.
+        document: &'a TrialDocument,
+        /// The cell's median goodput (bits/s) with its interval, from two repetitions on.
+        estimate: Option<IntervalEstimate>,
+        /// Time until the end of the run.
+        left: TimeSpan,
+    },
+    /// A trial is left out.
+    TrialSkipped {
+        /// Which.
+        trial: &'a PlannedTrial,
+        /// Why.
+        reason: SkipReason,
+    },
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EndReason {
+    /// Every trial was run or left out.
+    Complete,
+    /// The stop flag was raised; the run can be resumed.
+    Stopped,
+    /// An agent was lost; the run can be resumed.
+    Lost(String),
+}
+
+/// What a run left.
+#[derive(Debug, Clone)]
+pub struct RunEnd {
+    /// The run folder.
+    pub folder: PathBuf,
+    /// How it ended.
+    pub reason: EndReason,
+    /// Trials planned.
+    pub planned_count: usize,
+    /// Trials with a result, those of earlier sessions included.
+    pub done_count: usize,
+    /// Trials that could not be run, or were cut short, in this session.
+    pub failed_count: usize,
+    /// Trials left out by precision or budget.
+    pub skipped_count: usize,
+}
+
+/// Folder name for a run of a study that starts now: name and time in UTC.
+pub fn run_id(study: &StudyFile) -> String {
+    format!("{}-{}", study.name, Timestamp::now().strftime("%Y%m%d-%H%M%S"))
+}
+
+/// A run that is ready to go.
+#[derive(Debug)]
+pub struct Runner<B> {
+    bench: B,
+    writer: Writer,
+    plan: Plan,
+    progress: Progress,
+    done_count: usize,
+}
+
+impl<B: Bench> Runner<B> {
+    /// Describes both hosts, makes the plan and starts a record in `folder`,
+    /// which must not hold one. Nothing is measured yet.
+    ///
+    /// # Errors
+    /// The study does not fit the hosts, or the folder cannot be written.
+    pub fn start(folder: &Path, request: RunRequest, mut bench: B) -> Result<Self, StudyError> {
+        let client = bench.describe(Side::Client)?;
+        let server = bench.describe(Side::Server)?;
+        let lab = bench.lab().cloned();
+        let options = PlanOptions { in_lab: lab.is_some(), ..request.options };
+        let plan = plan(&request.study, &options, &client, &server)?;
+        let run = RunDocument {
+            schema: RUN_SCHEMA.to_owned(),
+            version: RECORD_VERSION,
+            id: folder
+                .file_name()
+                .map_or_else(|| run_id(&request.study), |name| name.to_string_lossy().into_owned()),
+            started: now(),
+            ended: None,
+            program_version: request.program_version,
+            mode: options.mode.to_string(),
+            seed: options.seed,
+            study: request.study,
+            only: options.only,
+            budget: options.budget,
+            lab,
+            client,
+            server,
+            planned_trial_count: u32::try_from(plan.trials.len()).unwrap_or(u32::MAX),
+            notices: plan.notices.clone(),
+        };
+        let writer = Writer::create(folder, run)?;
+        let mut runner = Self { bench, writer, progress: Progress::new(options.seed), plan, done_count: 0 };
+        for side in [Side::Client, Side::Server] {
+            runner.capture(side)?;
+        }
+        Ok(runner)
+    }
+
+    /// Goes on with a run: done trials are kept, failed and missing ones are
+    /// run, in the same order. `study` is what the user asked for by name; it
+    /// must be what the run was started with.
+    ///
+    /// # Errors
+    /// The study, the lab or a host is not what it was (says what), or the
+    /// folder cannot be read or written.
+    pub fn resume(folder: &Path, study: Option<&StudyFile>, mut bench: B) -> Result<Self, StudyError> {
+        let run = Reader::open(folder)?.run().clone();
+        let client = bench.describe(Side::Client)?;
+        let server = bench.describe(Side::Server)?;
+        let changes = resume::changes(&run, study, bench.lab(), &client, &server);
+        if !changes.is_empty() {
+            return Err(StudyError::Changed { folder: folder.to_owned(), changes });
+        }
+        let mode: Mode = run.mode.parse().map_err(|message| RecordError::Malformed {
+            path: folder.join("run.json"),
+            line: 1,
+            message,
+        })?;
+        let options = PlanOptions {
+            mode,
+            seed: run.seed,
+            in_lab: run.lab.is_some(),
+            only: run.only,
+            budget: run.budget,
+        };
+        let plan = plan(&run.study, &options, &run.client, &run.server)?;
+        let mut progress = Progress::new(run.seed);
+        let mut done_count = 0;
+        let writer = Writer::resume(folder, &mut |trial| {
+            progress.restore(&plan, &trial);
+            done_count += 1;
+        })?;
+        Ok(Self { bench, writer, plan, progress, done_count })
+    }
+
+    /// What will be run.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Runs all trials that are not done. Raising `stop` ends the running
+    /// trial and then the run; what was measured is kept. The flag is also
+    /// raised from here when recording fails, so that the running trial ends.
+    ///
+    /// # Errors
+    /// Only when the record cannot be written (disk full); everything written
+    /// so far is kept and the run can be resumed.
+    pub fn run(
+        mut self,
+        stop: &AtomicBool,
+        on_event: &mut dyn FnMut(StudyEvent<'_>),
+    ) -> Result<RunEnd, StudyError> {
+        on_event(StudyEvent::Planned {
+            plan: &self.plan,
+            done_count: self.done_count,
+            left: self.progress.left(&self.plan),
+        });
+        let (mut failed_count, mut skipped_count) = (0, 0);
+        let mut reason = EndReason::Complete;
+        for place in 0..self.plan.trials.len() {
+            let trial = self.plan.trials[place];
+            if self.progress.is_settled(&trial) {
+                continue;
+            }
+            if stop.load(Ordering::Relaxed) {
+                reason = EndReason::Stopped;
+                break;
+            }
+            if let Some(why) = self.progress.skip(&self.plan, &trial) {
+                self.skip(&trial, why, on_event)?;
+                skipped_count += 1;
+                continue;
+            }
+            match self.trial(&trial, stop, on_event)? {
+                TrialEnd::Done => self.done_count += 1,
+                TrialEnd::Failed => failed_count += 1,
+                TrialEnd::CutShort => {
+                    failed_count += 1;
+                    reason = EndReason::Stopped;
+                    break;
+                }
+                TrialEnd::Lost(why) => {
+                    failed_count += 1;
+                    reason = EndReason::Lost(why);
+                    break;
+                }
+            }
+        }
+        let (planned_count, done_count) = (self.plan.trials.len(), self.done_count);
+        let folder = self.finish(&reason, on_event)?;
+        Ok(RunEnd { folder, reason, planned_count, done_count, failed_count, skipped_count })
+    }
+
+    fn capture(&mut self, side: Side) -> Result<(), StudyError> {
+        match self.bench.capture(side) {
+            Ok(bundle) => self.writer.capture(side, &bundle)?,
+            Err(error) if error.lost => return Err(StudyError::Lost { reason: error.failure.message }),
+            Err(error) => self.writer.notice(Notice {
+                id: "capture-missing".to_owned(),
+                message: format!("the {} was not captured: {}", name(side), error.failure),
+            })?,
+        }
+        Ok(())
+    }
+
+    fn skip(
+        &mut self,
+        trial: &PlannedTrial,
+        reason: SkipReason,
+        on_event: &mut dyn FnMut(StudyEvent<'_>),
+    ) -> Result<(), StudyError> {
+        self.progress.skipped(trial);
+        on_event(StudyEvent::TrialSkipped { trial, reason });
+        let experiment = self.plan.experiment(trial);
+        let notice = match reason {
+            SkipReason::Budget => Notice {
+                id: "budget-spent".to_owned(),
+                message: format!(
+                    "{}: no time for repetition {} and later",
+                    experiment.name,
+                    trial.repetition + 1
+                ),
+            },
+            SkipReason::Precise => Notice {
+                id: "precise-enough".to_owned(),
+                message: format!(
+                    "{}: cells were not repeated once their interval was narrow enough",
+                    experiment.name
+                ),
+            },
+        };
+        // One per experiment and reason, not one per trial.
+        let told = self.writer.run().notices.iter().any(|other| {
+            other.id == notice.id && other.message.starts_with(&format!("{}:", experiment.name))
+        });
+        if !told {
+            on_event(StudyEvent::Notice(&notice));
+            self.writer.notice(notice)?;
+        }
+        Ok(())
+    }
+
+    fn trial(
+        &mut self,
+        trial: &PlannedTrial,
+        stop: &AtomicBool,
+        on_event: &mut dyn FnMut(StudyEvent<'_>),
+    ) -> Result<TrialEnd, StudyError> {
+        on_event(StudyEvent::TrialStarted {
+            trial,
+            plan: &self.plan,
+            position: self.progress.settled_count() + 1,
+            left: self.progress.left(&self.plan),
+        });
+        let (started, clock) = (now(), Instant::now());
+        let measured = self.measure(trial, stop, on_event)?;
+        let (end, outcome) = match measured.outcome {
+            Ok(outcome) if matches!(&outcome, TrialOutcome::Flow(summary) if !summary.complete) => {
+                let stopped = stop.load(Ordering::Relaxed);
+                (if stopped { TrialEnd::CutShort } else { TrialEnd::Failed }, outcome)
+            }
+            Ok(outcome) => (TrialEnd::Done, outcome),
+            Err(error) if error.lost => {
+                (TrialEnd::Lost(error.failure.message.clone()), TrialOutcome::Failed(error.failure))
+            }
+            Err(error) => (TrialEnd::Failed, TrialOutcome::Failed(error.failure)),
+        };
+        let cell = self.plan.cell(trial);
+        let document = TrialDocument {
+            schema: TRIAL_SCHEMA.to_owned(),
+            version: RECORD_VERSION,
+            trial: trial.trial,
+            experiment: self.plan.experiment(trial).name.clone(),
+            cell: cell.number,
+            repetition: trial.repetition,
+            factors: cell.factors.clone(),
+            started,
+            steady: steady(&measured.series),
+            outcome,
+            samples: measured.samples,
+            delay_lines: measured.delay_lines,
+        };
+        self.writer.trial(&document)?;
+        self.progress.ended(&self.plan, trial, &document, clock.elapsed(), true);
+        on_event(StudyEvent::TrialEnded {
+            document: &document,
+            estimate: self.progress.estimate(trial),
+            left: self.progress.left(&self.plan),
+        });
+        Ok(end)
+    }
+
+    fn measure(
+        &mut self,
+        trial: &PlannedTrial,
+        stop: &AtomicBool,
+        on_event: &mut dyn FnMut(StudyEvent<'_>),
+    ) -> Result<Measured, StudyError> {
+        let cell = self.plan.cell(trial);
+        let workload = self.plan.experiment(trial).workload;
+        let mut measured = Measured::default();
+        if workload == Workload::Inspect {
+            return Ok(measured);
+        }
+        if let Err(error) = self.bench.set(&cell.environment, cell.flow.direction) {
+            measured.outcome = Err(error);
+            return Ok(measured);
+        }
+        // What happened between trials belongs to none.
+        self.bench.delay_lines();
+        if workload == Workload::Probe {
+            measured.outcome =
+                self.bench.probe(&cell.probe).map(|summary| TrialOutcome::Probe(Box::new(summary)));
+        } else {
+            let mut samples = None;
+            let mut broken = None;
+            let writer = &self.writer;
+            let series = &mut measured.series;
+            let result = self.bench.flow(&cell.flow, stop, &mut |event| match event {
+                BenchEvent::Interval(interval) => {
+                    if !interval.warm_up {
+                        series.push(interval.goodput_bps);
+                    }
+                    if broken.is_none() {
+                        broken = keep(writer, trial.trial, &mut samples, &interval).err();
+                    }
+                    if broken.is_some() {
+                        stop.store(true, Ordering::Relaxed);
+                    }
+                    on_event(StudyEvent::Interval(&interval));
+                }
+                BenchEvent::Notice(notice) => on_event(StudyEvent::Notice(&notice)),
+            });
+            if let Some(error) = broken {
+                return Err(error.into());
+            }
+            measured.samples = samples.map(clearstream_record::SampleWriter::finish).transpose()?;
+            measured.outcome = result.map(|summary| TrialOutcome::Flow(Box::new(summary)));
+        }
+        measured.delay_lines = self.bench.delay_lines();
+        Ok(measured)
+    }
+
+    /// Leaves the lab as its file says and closes the record.
+    fn finish(
+        mut self,
+        reason: &EndReason,
+        on_event: &mut dyn FnMut(StudyEvent<'_>),
+    ) -> Result<PathBuf, StudyError> {
+        let restored = match reason {
+            EndReason::Lost(_) => Ok(()),
+            _ => self.bench.set(&Environment::default(), clearstream_schema::flow::Direction::Forward),
+        };
+        let notices = [
+            restored.err().map(|error| Notice {
+                id: "lab-not-restored".to_owned(),
+                message: format!("the lab was not put back: {}", error.failure),
+            }),
+            match reason {
+                EndReason::Complete => None,
+                EndReason::Stopped => Some(Notice {
+                    id: "stopped".to_owned(),
+                    message: "stopped before its end; the trials done are kept and the run can be resumed"
+                        .to_owned(),
+                }),
+                EndReason::Lost(why) => Some(Notice { id: "peer-lost".to_owned(), message: why.clone() }),
+            },
+        ];
+        for notice in notices.into_iter().flatten() {
+            on_event(StudyEvent::Notice(&notice));
+            self.writer.notice(notice)?;
+        }
+        Ok(self.writer.finish(now())?)
+    }
+}
+
+/// What one trial gave.
+#[derive(Debug)]
+struct Measured {
+    outcome: Result<TrialOutcome, TrialError>,
+    series: Vec<f64>,
+    samples: Option<String>,
+    delay_lines: Vec<clearstream_schema::lab::DelayLineStats>,
+}
+
+impl Default for Measured {
+    fn default() -> Self {
+        Self {
+            outcome: Ok(TrialOutcome::Inspect),
+            series: Vec::new(),
+            samples: None,
+            delay_lines: Vec::new(),
+        }
+    }
+}
+
+#[derive(Debug)]
+enum TrialEnd {
+    Done,
+    Failed,
+    /// By the stop flag.
+    CutShort,
+    Lost(String),
+}
+
+fn keep(
+    writer: &Writer,
+    trial: u32,
+    samples: &mut Option<clearstream_record::SampleWriter>,
+    interval: &Interval,
+) -> Result<(), RecordError> {
+    let file = match samples {
+        Some(file) => file,
+        None => samples.insert(writer.samples(trial)?),
+    };
+    file.write(interval)
+}
+
+fn name(side: Side) -> &'static str {
+    match side {
+        Side::Client => "client",
+        Side::Server => "server",
+    }
+}
+
+/// Now, RFC 3339 in UTC to the millisecond.
+fn now() -> String {
+    let now = Timestamp::now();
+    now.round(Unit::Millisecond).unwrap_or(now).to_string()
+}
+
+impl From<Failure> for TrialError {
+    fn from(failure: Failure) -> Self {
+        Self { failure, lost: false }
+    }
+}
+
+impl TrialError {
+    /// An agent is gone.
+    pub fn lost(message: impl Into<String>) -> Self {
+        Self { failure: Failure { kind: FailureKind::Connection, message: message.into() }, lost: true }
+    }
+}
