@@ -1,1 +1,60 @@
-//! clearstream-report.
+//! Reports: from a record to one HTML file that needs nothing from anywhere,
+//! to Markdown, and to CSV.
+//!
+//! This crate reads records and nothing else: no host, no network, no clock.
+//! All text of a record is untrusted and is escaped where it becomes markup.
+//! The same record always gives the same report.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod csv;
+mod digest;
+mod document;
+mod estimate;
+mod figure;
+mod figures;
+mod format;
+mod machine;
+mod markdown;
+mod page;
+mod series;
+mod settings;
+mod summary;
+mod svg;
+#[cfg(test)]
+#[path = "../tests/common/hosts.rs"]
+mod synthetic;
+
+use clearstream_record::{Reader, RecordError};
+
+pub use machine::machine_svg;
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    /// The record could not be read; the cause names the file and line.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// The page could not be composed: a fault of this program.
+    #[error("the page could not be composed: please report this")]
+    Page(#[source] minijinja::Error),
+}
+
+/// The report as one self-contained HTML file with SVG figures.
+pub fn html(reader: &Reader) -> Result<String, ReportError> {
+    page::render(&document(reader)?)
+}
+
+/// The report as Markdown: summary, findings and tables, without drawings.
+pub fn markdown(reader: &Reader) -> Result<String, ReportError> {
+    Ok(markdown::render(&document(reader)?))
+}
+
+/// One line per trial, units in the column names (RFC 4180).
+pub fn csv(reader: &Reader) -> Result<String, ReportError> {
+    csv::render(reader)
+}
+
+fn document(reader: &Reader) -> Result<document::Document, ReportError> {
+    Ok(document::Document::of(&digest::Digest::read(reader)?))
+}

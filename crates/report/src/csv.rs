@@ -1,0 +1,149 @@
+//! One line per trial for spreadsheets and scripts: RFC 4180, units in the
+//! column names, an empty field where nothing was measured.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clearstream_record::Reader;
+use clearstream_schema::{
+    flow::{FlowSummary, ReceiveMethod},
+    probe::ProbeSummary,
+    record::{TrialDocument, TrialOutcome},
+};
+
+use crate::{ReportError, format::level};
+
+/// Columns after the levels.
+const MEASURED: [&str; 20] = [
+    "outcome",
+    "complete",
+    "steady",
+    "receive_method",
+    "flows",
+    "goodput_bps",
+    "received_bytes",
+    "measured_ns",
+    "retransmit_count",
+    "loss_ratio",
+    "rtt_ns",
+    "min_rtt_ns",
+    "client_cpu_seconds_per_gb",
+    "server_cpu_seconds_per_gb",
+    "cycles_per_byte_ratio",
+    "interrupt_core",
+    "rtt_p50_ns",
+    "rtt_p99_ns",
+    "path_mtu_bytes",
+    "failure",
+];
+
+/// All trials, streamed twice: once for the names of the levels, once for the lines.
+pub(crate) fn render(reader: &Reader) -> Result<String, ReportError> {
+    let mut names: BTreeSet<String> = BTreeSet::new();
+    for trial in reader.trials()? {
+        names.extend(trial?.factors.into_keys());
+    }
+    let mut out = String::new();
+    let fixed = ["experiment", "trial", "cell", "repetition", "started"].map(str::to_owned);
+    let levels = names.iter().map(|name| format!("level_{}", name.replace('-', "_")));
+    line(&mut out, fixed.into_iter().chain(levels).chain(MEASURED.map(str::to_owned)));
+    for trial in reader.trials()? {
+        let trial = trial?;
+        let fixed = [
+            trial.experiment.clone(),
+            trial.trial.to_string(),
+            trial.cell.to_string(),
+            trial.repetition.to_string(),
+            trial.started.clone(),
+        ];
+        let levels = names.iter().map(|name| trial.factors.get(name).map(level).unwrap_or_default());
+        let mut values = measured(&trial);
+        let rest = MEASURED.iter().map(|name| values.remove(name).unwrap_or_default());
+        line(&mut out, fixed.into_iter().chain(levels).chain(rest));
+    }
+    Ok(out)
+}
+
+fn measured(trial: &TrialDocument) -> BTreeMap<&'static str, String> {
+    let mut values = BTreeMap::new();
+    values.extend(trial.steady.map(|steady| ("steady", steady.to_string())));
+    match &trial.outcome {
+        TrialOutcome::Flow(summary) => flow(&mut values, summary),
+        TrialOutcome::Probe(summary) => probe(&mut values, summary),
+        TrialOutcome::Inspect => {
+            values.insert("outcome", "inspect".to_owned());
+        }
+        TrialOutcome::Failed(failure) => {
+            values.insert("outcome", "failed".to_owned());
+            values.insert("failure", failure.message.clone());
+        }
+    }
+    values
+}
+
+fn flow(values: &mut BTreeMap<&'static str, String>, summary: &FlowSummary) {
+    let receive = match summary.requested.receive {
+        ReceiveMethod::Copy => "copy",
+        ReceiveMethod::Discard => "discard",
+        ReceiveMethod::Splice => "splice",
+        ReceiveMethod::IoUring => "io-uring",
+    };
+    values.insert("outcome", "flow".to_owned());
+    values.insert("complete", summary.complete.to_string());
+    values.insert("receive_method", receive.to_owned());
+    values.insert("flows", summary.requested.flows.to_string());
+    values.insert("goodput_bps", format!("{:.0}", summary.goodput_bps));
+    values.insert("received_bytes", summary.received_bytes.to_string());
+    values.insert("measured_ns", summary.measured_ns.to_string());
+    values.insert("client_cpu_seconds_per_gb", format!("{:.6}", summary.client_cpu_seconds_per_gb));
+    values.insert("server_cpu_seconds_per_gb", format!("{:.6}", summary.server_cpu_seconds_per_gb));
+    values.extend(summary.retransmit_count.map(|n| ("retransmit_count", n.to_string())));
+    values.extend(summary.loss_ratio.map(|n| ("loss_ratio", n.to_string())));
+    values.extend(summary.rtt_ns.map(|n| ("rtt_ns", n.to_string())));
+    values.extend(summary.min_rtt_ns.map(|n| ("min_rtt_ns", n.to_string())));
+    values.extend(summary.cycles_per_byte_ratio.map(|n| ("cycles_per_byte_ratio", format!("{n:.4}"))));
+    values.extend(summary.interrupt_core.as_ref().map(|found| ("interrupt_core", found.core.to_string())));
+}
+
+/// The first direction: the others are in the record.
+fn probe(values: &mut BTreeMap<&'static str, String>, summary: &ProbeSummary) {
+    values.insert("outcome", "probe".to_owned());
+    let Some(direction) = summary.directions.first() else { return };
+    values.extend(direction.path_mtu_bytes.map(|mtu| ("path_mtu_bytes", mtu.to_string())));
+    if let Some(stats) = direction.udp.as_ref().or(direction.tcp.as_ref()) {
+        values.insert("rtt_p50_ns", stats.p50_ns.to_string());
+        values.insert("rtt_p99_ns", stats.p99_ns.to_string());
+        values.insert("loss_ratio", stats.loss_ratio.to_string());
+    }
+}
+
+fn line(out: &mut String, fields: impl Iterator<Item = String>) {
+    for (index, value) in fields.enumerate() {
+        if index > 0 {
+            out.push(',');
+        }
+        out.push_str(&field(&value));
+    }
+    out.push_str("\r\n");
+}
+
+/// Quoted where RFC 4180 asks for it. A text that a spreadsheet would run as
+/// a formula gets an apostrophe in front.
+fn field(raw: &str) -> String {
+    let formula = raw.starts_with(['=', '+', '-', '@', '\t', '\r']) && raw.parse::<f64>().is_err();
+    let text = if formula { format!("'{raw}") } else { raw.to_owned() };
+    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_quoted_and_formulas_disarmed() {
+        assert_eq!(field("0-3,8"), "\"0-3,8\"");
+        assert_eq!(field("say \"hi\""), "\"say \"\"hi\"\"\"");
+        assert_eq!(field("=HYPERLINK(1)"), "'=HYPERLINK(1)");
+        assert_eq!(field("-5.5"), "-5.5");
+        assert_eq!(field(""), "");
+    }
+}

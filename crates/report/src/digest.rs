@@ -1,0 +1,376 @@
+//! A record, read once: of every trial only the numbers that figures and
+//! tables need are kept, so that thousands of trials fit into little memory.
+
+use std::collections::BTreeMap;
+
+use clearstream_record::Reader;
+use clearstream_schema::{
+    flow::{Direction, FlowSummary, InterruptCore, ReceiveMethod},
+    host::HostReport,
+    lab::DelayLineStats,
+    probe::ProbeSummary,
+    record::{RunDocument, TrialDocument, TrialOutcome},
+    study::{Experiment, Figure, Workload},
+};
+use serde_json::Value;
+
+use crate::{
+    ReportError,
+    estimate::Estimate,
+    series::{self, Series},
+    settings::Settings,
+};
+
+/// A flow trial, reduced.
+#[derive(Debug, Clone)]
+pub(crate) struct FlowTrial {
+    pub(crate) trial: u32,
+    pub(crate) repetition: u32,
+    pub(crate) samples: Option<String>,
+    pub(crate) steady: Option<bool>,
+    pub(crate) complete: bool,
+    pub(crate) goodput_bps: f64,
+    pub(crate) flow_count: u32,
+    pub(crate) burst_flow_count: u32,
+    pub(crate) direction: Direction,
+    pub(crate) window_bytes: Option<u64>,
+    pub(crate) min_rtt_ns: Option<u64>,
+    pub(crate) retransmit_count: Option<u64>,
+    pub(crate) client_cpu_seconds_per_gb: f64,
+    pub(crate) server_cpu_seconds_per_gb: f64,
+    pub(crate) interrupt_core: Option<InterruptCore>,
+    pub(crate) sender_core: Option<u32>,
+    pub(crate) receiver_core: Option<u32>,
+    pub(crate) discard: bool,
+}
+
+/// Trials with the same levels.
+#[derive(Debug, Clone)]
+pub(crate) struct Cell {
+    pub(crate) number: u32,
+    pub(crate) factors: BTreeMap<String, Value>,
+    pub(crate) trials: Vec<FlowTrial>,
+}
+
+/// One experiment's share of the record.
+#[derive(Debug)]
+pub(crate) struct ExperimentDigest {
+    pub(crate) spec: Experiment,
+    /// Ascending by number.
+    pub(crate) cells: Vec<Cell>,
+    pub(crate) probes: Vec<(u32, ProbeSummary)>,
+    pub(crate) settings: Settings,
+    pub(crate) series: Vec<Series>,
+}
+
+/// A trial that could not be run.
+#[derive(Debug, Clone)]
+pub(crate) struct FailedTrial {
+    pub(crate) trial: u32,
+    pub(crate) experiment: String,
+    pub(crate) factors: BTreeMap<String, Value>,
+    pub(crate) message: String,
+}
+
+/// A notice and how often it came.
+#[derive(Debug, Clone)]
+pub(crate) struct NoticeCount {
+    pub(crate) id: String,
+    pub(crate) message: String,
+    pub(crate) experiments: Vec<String>,
+    pub(crate) count: usize,
+}
+
+/// What the lab's delay lines did, over all trials.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct DelayLines {
+    pub(crate) passed_count: u64,
+    pub(crate) lost_count: u64,
+    pub(crate) overflow_count: u64,
+    pub(crate) late_p50_ns: Vec<f64>,
+    pub(crate) late_p99_ns: u64,
+    pub(crate) late_max_ns: u64,
+}
+
+/// A record, reduced to what the report shows.
+#[derive(Debug)]
+pub(crate) struct Digest {
+    pub(crate) run: RunDocument,
+    pub(crate) experiments: Vec<ExperimentDigest>,
+    pub(crate) failures: Vec<FailedTrial>,
+    pub(crate) notices: Vec<NoticeCount>,
+    pub(crate) delay_lines: Option<DelayLines>,
+    pub(crate) trial_count: usize,
+}
+
+impl Cell {
+    /// Median goodput of the trials that count, with its interval.
+    pub(crate) fn goodput(&self) -> Option<Estimate> {
+        Estimate::of(&self.values())
+    }
+
+    /// Goodput of each complete trial; of all of them when none is complete.
+    pub(crate) fn values(&self) -> Vec<f64> {
+        let complete: Vec<f64> =
+            self.trials.iter().filter(|trial| trial.complete).map(|trial| trial.goodput_bps).collect();
+        if complete.is_empty() { self.trials.iter().map(|trial| trial.goodput_bps).collect() } else { complete }
+    }
+
+    /// The trial whose goodput is nearest to the median.
+    pub(crate) fn typical(&self) -> Option<&FlowTrial> {
+        let median = self.goodput()?.median;
+        let distance = |trial: &FlowTrial| (trial.goodput_bps - median).abs();
+        self.trials.iter().min_by(|a, b| distance(a).total_cmp(&distance(b)))
+    }
+
+    /// Levels in words; `flows` first, experiment-wide single levels left out by the caller.
+    pub(crate) fn label(&self, factors: &[String]) -> String {
+        let mut parts: Vec<String> = factors
+            .iter()
+            .filter_map(|name| self.factors.get(name).map(|value| crate::format::level_of(name, value)))
+            .collect();
+        if parts.is_empty() {
+            parts.push("all trials".to_owned());
+        }
+        if self.trials.iter().any(|trial| trial.discard) {
+            parts.push("discard".to_owned());
+        }
+        parts.join(", ")
+    }
+}
+
+impl ExperimentDigest {
+    fn new(spec: Experiment) -> Self {
+        Self {
+            spec,
+            cells: Vec::new(),
+            probes: Vec::new(),
+            settings: Settings::default(),
+            series: Vec::new(),
+        }
+    }
+
+    /// Every flow trial.
+    pub(crate) fn trials(&self) -> impl Iterator<Item = &FlowTrial> {
+        self.cells.iter().flat_map(|cell| &cell.trials)
+    }
+
+    /// Factors that take more than one level here, `flows` first, so that labels say only what differs.
+    pub(crate) fn varying_factors(&self) -> Vec<String> {
+        let mut levels: BTreeMap<&String, Vec<&Value>> = BTreeMap::new();
+        for cell in &self.cells {
+            for (name, value) in &cell.factors {
+                let seen = levels.entry(name).or_default();
+                if !seen.contains(&value) {
+                    seen.push(value);
+                }
+            }
+        }
+        let mut names: Vec<String> =
+            levels.into_iter().filter(|(_, seen)| seen.len() > 1).map(|(name, _)| name.clone()).collect();
+        names.sort_by_key(|name| (name != "flows", name.clone()));
+        if names.is_empty()
+            && let Some(cell) = self.cells.first()
+        {
+            names = cell.factors.keys().cloned().collect();
+        }
+        names
+    }
+
+    /// The core that most trials name as the one that took the receiver's packets.
+    pub(crate) fn interrupt_core(&self) -> Option<(u32, usize, usize)> {
+        let mut votes: BTreeMap<u32, usize> = BTreeMap::new();
+        let mut total = 0;
+        for found in self.trials().filter_map(|trial| trial.interrupt_core.as_ref()) {
+            *votes.entry(found.core).or_default() += 1;
+            total += 1;
+        }
+        let (core, count) = votes.into_iter().max_by_key(|(core, count)| (*count, u32::MAX - core))?;
+        Some((core, count, total))
+    }
+
+    /// Which way the data of most trials went.
+    pub(crate) fn direction(&self) -> Direction {
+        self.trials().next().map_or(Direction::Forward, |trial| trial.direction)
+    }
+}
+
+impl Digest {
+    /// Reads a record.
+    pub(crate) fn read(reader: &Reader) -> Result<Self, ReportError> {
+        let run = reader.run().clone();
+        let mut digest = Self {
+            experiments: run.study.experiments.iter().cloned().map(ExperimentDigest::new).collect(),
+            failures: Vec::new(),
+            notices: Vec::new(),
+            delay_lines: None,
+            trial_count: 0,
+            run,
+        };
+        for notice in digest.run.notices.clone() {
+            digest.note(&notice.id, &notice.message, "whole run");
+        }
+        for trial in reader.trials()? {
+            digest.add(trial?);
+        }
+        for experiment in &mut digest.experiments {
+            experiment.cells.sort_by_key(|cell| cell.number);
+            experiment.series = series::read(experiment, reader)?;
+        }
+        Ok(digest)
+    }
+
+    /// The host that receives in an experiment, and its name for people.
+    pub(crate) fn receiver(&self, direction: Direction) -> &HostReport {
+        if direction == Direction::Reverse { &self.run.client } else { &self.run.server }
+    }
+
+    /// The host that sends.
+    pub(crate) fn sender(&self, direction: Direction) -> &HostReport {
+        if direction == Direction::Reverse { &self.run.server } else { &self.run.client }
+    }
+
+    /// Both ends run on the same cores, as in a lab: their core numbers mean the same.
+    pub(crate) fn one_machine(&self) -> bool {
+        self.run.lab.is_some() || self.run.client.name == self.run.server.name
+    }
+
+    /// The first experiment drawn as `figure` with flow trials in it.
+    pub(crate) fn drawn_as(&self, figure: Figure) -> Option<&ExperimentDigest> {
+        self.experiments.iter().find(|e| e.spec.figure == figure && !e.cells.is_empty())
+    }
+
+    fn experiment(&mut self, name: &str) -> &mut ExperimentDigest {
+        let index = match self.experiments.iter().position(|e| e.spec.name == name) {
+            Some(index) => index,
+            None => {
+                self.experiments.push(ExperimentDigest::new(unknown_experiment(name)));
+                self.experiments.len() - 1
+            }
+        };
+        &mut self.experiments[index]
+    }
+
+    fn note(&mut self, id: &str, message: &str, place: &str) {
+        match self.notices.iter_mut().find(|notice| notice.id == id && notice.message == message) {
+            Some(known) => {
+                known.count += 1;
+                if !known.experiments.iter().any(|name| name == place) {
+                    known.experiments.push(place.to_owned());
+                }
+            }
+            None => self.notices.push(NoticeCount {
+                id: id.to_owned(),
+                message: message.to_owned(),
+                experiments: vec![place.to_owned()],
+                count: 1,
+            }),
+        }
+    }
+
+    fn add(&mut self, trial: TrialDocument) {
+        self.trial_count += 1;
+        for stats in &trial.delay_lines {
+            self.delay_lines.get_or_insert_default().add(stats);
+        }
+        match &trial.outcome {
+            TrialOutcome::Flow(summary) => {
+                for notice in &summary.notices {
+                    self.note(&notice.id, &notice.message, &trial.experiment);
+                }
+                let reduced = FlowTrial::of(&trial, summary);
+                let experiment = self.experiment(&trial.experiment);
+                experiment.settings.add(summary);
+                match experiment.cells.iter_mut().find(|cell| cell.number == trial.cell) {
+                    Some(cell) => cell.trials.push(reduced),
+                    None => experiment.cells.push(Cell {
+                        number: trial.cell,
+                        factors: trial.factors,
+                        trials: vec![reduced],
+                    }),
+                }
+            }
+            TrialOutcome::Probe(summary) => {
+                for (direction, notice) in
+                    summary.directions.iter().flat_map(|d| d.notices.iter().map(move |n| (d, n)))
+                {
+                    let message = format!("{} ({} to {})", notice.message, direction.from, direction.to);
+                    self.note(&notice.id, &message, &trial.experiment);
+                }
+                let probe = (trial.trial, (**summary).clone());
+                self.experiment(&trial.experiment).probes.push(probe);
+            }
+            TrialOutcome::Inspect => {
+                self.experiment(&trial.experiment);
+            }
+            TrialOutcome::Failed(failure) => {
+                self.failures.push(FailedTrial {
+                    trial: trial.trial,
+                    experiment: trial.experiment,
+                    factors: trial.factors,
+                    message: failure.message.clone(),
+                });
+            }
+        }
+    }
+}
+
+impl DelayLines {
+    fn add(&mut self, stats: &DelayLineStats) {
+        self.passed_count += stats.passed_count;
+        self.lost_count += stats.lost_count;
+        self.overflow_count += stats.overflow_count;
+        self.late_p50_ns.push(stats.late_p50_ns as f64);
+        self.late_p99_ns = self.late_p99_ns.max(stats.late_p99_ns);
+        self.late_max_ns = self.late_max_ns.max(stats.late_max_ns);
+    }
+}
+
+impl FlowTrial {
+    fn of(document: &TrialDocument, summary: &FlowSummary) -> Self {
+        let asked = &summary.requested;
+        let first = |cores: &Option<clearstream_schema::CoreList>| {
+            cores.as_ref().and_then(|list| list.0.first().copied())
+        };
+        let seen = summary.seen_cores.first();
+        Self {
+            trial: document.trial,
+            repetition: document.repetition,
+            samples: document.samples.clone(),
+            steady: document.steady,
+            complete: summary.complete,
+            goodput_bps: summary.goodput_bps,
+            flow_count: asked.flows,
+            burst_flow_count: asked.burst_flows,
+            direction: asked.direction,
+            window_bytes: asked.window.or(asked.receive_buffer).map(|bytes| bytes.0),
+            min_rtt_ns: summary.min_rtt_ns,
+            retransmit_count: summary.retransmit_count,
+            client_cpu_seconds_per_gb: summary.client_cpu_seconds_per_gb,
+            server_cpu_seconds_per_gb: summary.server_cpu_seconds_per_gb,
+            interrupt_core: summary.interrupt_core.clone(),
+            sender_core: first(&asked.sender_cores).or(seen.and_then(|cores| cores.1)),
+            receiver_core: first(&asked.receiver_cores).or(seen.and_then(|cores| cores.2)),
+            discard: asked.receive == ReceiveMethod::Discard,
+        }
+    }
+}
+
+/// An experiment that trials name and the study does not: shown, not dropped.
+fn unknown_experiment(name: &str) -> Experiment {
+    Experiment {
+        name: name.to_owned(),
+        title: format!("{name} (not in the study file)"),
+        workload: Workload::Flow,
+        figure: Figure::Throughput,
+        flow: BTreeMap::new(),
+        probe: BTreeMap::new(),
+        lab: None,
+        factors: BTreeMap::new(),
+        repetitions: 1,
+        precision_ratio: None,
+        quick: None,
+        full: None,
+        published: Vec::new(),
+    }
+}

@@ -1,0 +1,348 @@
+//! The report as a list of parts, before it becomes a page: HTML and Markdown
+//! are two spellings of this.
+
+use clearstream_schema::{
+    host::HostReport,
+    lab::LabLink,
+    study::{Figure as Kind, Workload},
+};
+use serde::Serialize;
+
+use crate::{
+    digest::{Digest, ExperimentDigest},
+    figure::{Figure, Table, draw_both, identifier},
+    figures::{cost, delay, goodput, live, matrix, row, staircase, throughput, window},
+    format::{bytes, join, level_of, milliseconds, rate},
+    machine::{self, Marks},
+    settings::SettingRow,
+    summary::{self, Headline},
+};
+
+/// Everything that a report says.
+#[derive(Debug, Serialize)]
+pub(crate) struct Document {
+    pub(crate) title: String,
+    pub(crate) about: String,
+    /// Hosts, date, mode: one line under the title.
+    pub(crate) subtitle: String,
+    pub(crate) headlines: Vec<Headline>,
+    pub(crate) trust: Vec<String>,
+    pub(crate) sections: Vec<Section>,
+    pub(crate) settings: Vec<SettingGroup>,
+    pub(crate) notices: Table,
+    pub(crate) failures: Table,
+    pub(crate) missing: Table,
+    pub(crate) provenance: Vec<Fact>,
+    pub(crate) program_version: String,
+}
+
+/// One experiment, or the hosts.
+#[derive(Debug, Serialize)]
+pub(crate) struct Section {
+    pub(crate) id: String,
+    pub(crate) title: String,
+    pub(crate) about: String,
+    pub(crate) figures: Vec<Figure>,
+    /// Why there is nothing to draw.
+    pub(crate) absent: Option<String>,
+}
+
+/// Settings of one experiment.
+#[derive(Debug, Serialize)]
+pub(crate) struct SettingGroup {
+    pub(crate) title: String,
+    pub(crate) rows: Vec<SettingRow>,
+}
+
+/// A name and a value.
+#[derive(Debug, Serialize)]
+pub(crate) struct Fact {
+    pub(crate) name: String,
+    pub(crate) value: String,
+}
+
+impl Document {
+    /// Composes the report.
+    pub(crate) fn of(digest: &Digest) -> Self {
+        let run = &digest.run;
+        let ends = if run.client.name == run.server.name {
+            run.client.name.clone()
+        } else {
+            format!("{} to {}", run.client.name, run.server.name)
+        };
+        let lab = run.lab.as_ref().map_or_else(String::new, |lab| format!(" \u{b7} lab {}", lab.name));
+        let mut sections: Vec<Section> = digest
+            .experiments
+            .iter()
+            .filter(|e| e.spec.workload != Workload::Inspect)
+            .map(|experiment| section(digest, experiment))
+            .collect();
+        sections.push(hosts(digest));
+        Self {
+            title: run.study.title.clone(),
+            about: run.study.about.clone(),
+            subtitle: format!("{ends}{lab} \u{b7} {} run of {}", run.mode, run.started),
+            headlines: summary::headlines(digest),
+            trust: summary::trust(digest),
+            sections,
+            settings: digest
+                .experiments
+                .iter()
+                .map(|e| SettingGroup { title: e.spec.title.clone(), rows: e.settings.rows() })
+                .filter(|group| !group.rows.is_empty())
+                .collect(),
+            notices: notices(digest),
+            failures: failures(digest),
+            missing: missing(digest),
+            provenance: provenance(digest),
+            program_version: run.program_version.clone(),
+        }
+    }
+}
+
+fn section(digest: &Digest, experiment: &ExperimentDigest) -> Section {
+    let mut figures: Vec<Figure> = Vec::new();
+    if !experiment.cells.is_empty() {
+        match experiment.spec.figure {
+            Kind::WindowCurve => figures.extend(window::figure(digest, experiment)),
+            Kind::LiveTraffic => figures.extend(live::figure(digest, experiment)),
+            Kind::PinMatrix => figures.extend(matrix::figure(digest, experiment)),
+            Kind::PinRow => figures.extend(row::figure(digest, experiment)),
+            Kind::Throughput | Kind::Topology | Kind::Delay => {}
+        }
+        // Whatever was asked for, measured goodput is never left out.
+        if figures.is_empty() {
+            figures.extend(goodput::figure(experiment));
+            figures.extend(throughput::figure(experiment));
+        }
+        if matches!(experiment.spec.figure, Kind::Throughput | Kind::LiveTraffic) {
+            figures.extend(cost::figure(digest, experiment));
+        }
+    }
+    if !experiment.probes.is_empty() {
+        figures.extend(delay::figure(digest, experiment));
+    }
+    let failed = digest.failures.iter().filter(|f| f.experiment == experiment.spec.name).count();
+    let absent = figures.is_empty().then(|| match failed {
+        0 => "No trial of this experiment is in the record.".to_owned(),
+        n => format!("No trial of this experiment succeeded; {n} failed (see the failed trials below)."),
+    });
+    Section {
+        id: identifier(&[&experiment.spec.name]).replacen("figure", "section", 1),
+        title: experiment.spec.title.clone(),
+        about: String::new(),
+        figures,
+        absent,
+    }
+}
+
+/// Pictures of both hosts and the stairs of their slots.
+fn hosts(digest: &Digest) -> Section {
+    let run = &digest.run;
+    let interrupt = |role: &str| {
+        let server = role == "server" || digest.one_machine();
+        digest
+            .experiments
+            .iter()
+            .find_map(|e| {
+                let receiver_is_server = e.direction() != clearstream_schema::flow::Direction::Reverse;
+                e.interrupt_core().filter(|_| receiver_is_server == server || digest.one_machine())
+            })
+            .map(|found| found.0)
+    };
+    let best = digest
+        .experiments
+        .iter()
+        .flat_map(|e| &e.cells)
+        .filter_map(|cell| cell.goodput())
+        .map(|estimate| estimate.median)
+        .max_by(f64::total_cmp);
+    let alike = same_machine(&run.client, &run.server);
+    let mut figures = Vec::new();
+    for (role, host) in [("client", &run.client), ("server", &run.server)] {
+        if role == "server" && alike {
+            continue;
+        }
+        let role_text = if alike { "both ends" } else { role };
+        figures.push(picture(host, role, role_text, Marks { interrupt_core: interrupt(role) }));
+        figures.extend(staircase::figure(host, role, best));
+    }
+    let slots = [&run.client, &run.server].into_iter().any(|host| staircase::slot(host).is_some());
+    Section {
+        id: "section-hosts".to_owned(),
+        title: "The hosts".to_owned(),
+        about: if slots {
+            String::new()
+        } else {
+            "No PCIe staircase: neither host has a network interface in a PCIe slot with a known link, so no slot can limit this path.".to_owned()
+        },
+        figures,
+        absent: None,
+    }
+}
+
+/// Both ends are namespaces of one machine: one picture is enough.
+fn same_machine(a: &HostReport, b: &HostReport) -> bool {
+    let slots = |host: &HostReport| host.nics.iter().filter_map(|nic| nic.pci_address.clone()).collect::<Vec<_>>();
+    a.nodes.iter().map(|n| (&n.cores, &n.distances)).eq(b.nodes.iter().map(|n| (&n.cores, &n.distances)))
+        && a.processing_units == b.processing_units
+        && a.cpu_model == b.cpu_model
+        && slots(a) == slots(b)
+        && (a.name == b.name || slots(a).is_empty())
+}
+
+fn picture(host: &HostReport, role: &str, role_text: &str, marks: Marks) -> Figure {
+    let id = identifier(&["host", role]);
+    let title = format!("{} ({role_text})", host.name);
+    let finding = machine::description(host);
+    let mut table = Table::new(
+        "Nodes of the host",
+        &["Node", "Cores", "#Memory", "Package", "Distances", "Interfaces"],
+    );
+    for node in &host.nodes {
+        let packages: Vec<String> = host
+            .packages
+            .iter()
+            .filter(|package| package.cores.iter().any(|core| node.cores.contains(core)))
+            .map(|package| package.package.to_string())
+            .collect();
+        let nics: Vec<String> =
+            host.nics.iter().filter(|nic| nic.node == Some(node.node)).map(|nic| nic.name.clone()).collect();
+        let distances: Vec<String> = node.distances.iter().map(u32::to_string).collect();
+        table.push(vec![
+            node.node.to_string(),
+            clearstream_schema::CoreList(node.cores.clone()).to_string(),
+            bytes(node.memory_bytes as f64),
+            packages.join(", "),
+            distances.join(" "),
+            nics.join(", "),
+        ]);
+    }
+    let notes = host.cpu_model.iter().map(|model| format!("Processor: {model}.")).collect();
+    Figure {
+        drawings: draw_both(&id, &title, &finding, |size| machine::draw(host, marks, size)),
+        notes,
+        legend: machine::legend(host, marks),
+        table,
+        published: Vec::new(),
+        id,
+        title,
+        finding,
+    }
+}
+
+fn notices(digest: &Digest) -> Table {
+    let mut table = Table::new("Lost capabilities and things to know", &["Notice", "What was seen", "Where", "#Times"]);
+    for notice in &digest.notices {
+        table.push(vec![
+            notice.id.clone(),
+            notice.message.clone(),
+            notice.experiments.join(", "),
+            notice.count.to_string(),
+        ]);
+    }
+    table
+}
+
+fn failures(digest: &Digest) -> Table {
+    let mut table = Table::new("Trials that could not be run", &["Trial", "Experiment", "Levels", "Why"]);
+    for failure in &digest.failures {
+        let levels: Vec<String> = failure.factors.iter().map(|(name, value)| level_of(name, value)).collect();
+        table.push(vec![
+            failure.trial.to_string(),
+            failure.experiment.clone(),
+            levels.join(", "),
+            failure.message.clone(),
+        ]);
+    }
+    table
+}
+
+fn missing(digest: &Digest) -> Table {
+    let mut table = Table::new("Parts of the hosts that could not be read", &["Host", "Part", "Source", "Why"]);
+    for host in [&digest.run.client, &digest.run.server] {
+        for part in &host.missing {
+            table.push(vec![host.name.clone(), part.part.clone(), part.source.clone(), part.reason.clone()]);
+        }
+    }
+    table
+}
+
+fn provenance(digest: &Digest) -> Vec<Fact> {
+    let run = &digest.run;
+    let fact = |name: &str, value: String| Fact { name: name.to_owned(), value };
+    let mut facts = vec![
+        fact("Run", run.id.clone()),
+        fact("Study", format!("{}, version {}", run.study.name, run.study.version)),
+        fact("Mode and seed", format!("{}, seed {}", run.mode, run.seed)),
+        fact("Started", run.started.clone()),
+        fact("Ended", run.ended.clone().unwrap_or_else(|| "not by itself".to_owned())),
+        fact("Program", format!("clearstream {}", run.program_version)),
+    ];
+    if let Some(lab) = &run.lab {
+        facts.push(fact("Lab", format!("{}: {}", lab.name, lab.title)));
+        facts.extend(lab.links.iter().map(|link| fact("Lab link", link_text(link))));
+    }
+    if let Some(lines) = &digest.delay_lines {
+        facts.push(fact(
+            "Delay line",
+            format!(
+                "{} packets passed, {} dropped by the loss model, {} by a full queue; lateness at most {} (99th percentile), {} (largest)",
+                lines.passed_count,
+                lines.lost_count,
+                lines.overflow_count,
+                milliseconds(lines.late_p99_ns as f64),
+                milliseconds(lines.late_max_ns as f64)
+            ),
+        ));
+    }
+    for (role, host) in [("Client", &run.client), ("Server", &run.server)] {
+        facts.push(fact(role, host_text(host)));
+    }
+    facts
+}
+
+fn link_text(link: &LabLink) -> String {
+    let mut parts = vec![
+        format!("{} \u{2013} {}", link.ends[0].host, link.ends[1].host),
+        format!("delay {} each way", link.delay),
+        format!("jitter {}", link.jitter),
+        format!("loss {}", crate::format::percent(link.loss_ratio)),
+        format!("MTU {}", link.mtu),
+    ];
+    parts.insert(1, link.rate.map_or_else(|| "no rate limit".to_owned(), |r| format!("rate {}", rate(r.0 as f64))));
+    parts.join(", ")
+}
+
+fn host_text(host: &HostReport) -> String {
+    let mut parts = vec![host.name.clone()];
+    parts.extend(host.cpu_model.clone());
+    parts.extend(host.kernel.release.as_ref().map(|release| format!("Linux {release}")));
+    parts.extend(host.kernel.congestion_control.as_ref().map(|cc| format!("default congestion control {cc}")));
+    parts.extend(host.kernel.default_qdisc.as_ref().map(|qdisc| format!("default qdisc {qdisc}")));
+    if host.limits.virtual_machine == Some(true) {
+        parts.push("virtual machine".to_owned());
+    }
+    parts.extend(host.limits.container.as_ref().map(|kind| format!("in a container ({kind})")));
+    parts.extend(host.limits.cpu_quota_millicores.map(|quota| format!("CPU quota {} cores", quota as f64 / 1000.0)));
+    parts.extend(host.limits.memory_limit_bytes.map(|limit| format!("memory limit {}", bytes(limit as f64))));
+    if host.limits.own_network_namespace == Some(true) {
+        parts.push("own network namespace".to_owned());
+    }
+    let nics: Vec<String> = host
+        .nics
+        .iter()
+        .filter(|nic| nic.name != "lo")
+        .map(|nic| {
+            let mut text = nic.name.clone();
+            if let Some(driver) = &nic.driver {
+                text.push_str(&format!(" ({driver})"));
+            }
+            text
+        })
+        .collect();
+    if !nics.is_empty() {
+        parts.push(format!("interfaces {}", join(&nics)));
+    }
+    parts.join(", ")
+}

@@ -1,0 +1,206 @@
+//! Round-trip times of probes: from the shortest to the longest, with the
+//! median and the 90th and 99th percentile.
+
+use clearstream_schema::{lab::LabFile, probe::DelayStats};
+
+use crate::{
+    digest::{Digest, ExperimentDigest},
+    figure::{Figure, LegendItem, Table, draw_both, identifier},
+    format::{bytes, milliseconds, percent},
+    svg::{
+        Svg,
+        plot::{Area, Plot, Size, tick_labels},
+        scale::{Scale, ticks_between},
+    },
+};
+
+/// One line of the figure.
+struct Track<'a> {
+    label: String,
+    stats: &'a DelayStats,
+}
+
+/// The percentiles, or `None` without an answered probe.
+pub(crate) fn figure(digest: &Digest, experiment: &ExperimentDigest) -> Option<Figure> {
+    let tracks = tracks(experiment);
+    let id = identifier(&[&experiment.spec.name, "delay"]);
+    let title = format!("{}: round-trip time", experiment.spec.title);
+    let finding = finding(digest, &tracks)?;
+    let mut notes: Vec<String> = Vec::new();
+    for (_, probe) in &experiment.probes {
+        for direction in &probe.directions {
+            let mut facts = Vec::new();
+            facts.extend(direction.path_mtu_bytes.map(|mtu| format!("path MTU {mtu} B")));
+            facts.extend(direction.hop_count.map(|hops| crate::format::count(hops as usize, "hop")));
+            if !facts.is_empty() {
+                notes.push(format!("{} to {}: {}.", direction.from, direction.to, facts.join(", ")));
+            }
+        }
+        notes.extend(probe.bandwidth_delay_product_bytes.zip(probe.requested.rate).map(|(product, rate)| {
+            format!("Bandwidth-delay product at {rate}: {}.", bytes(product as f64))
+        }));
+    }
+    notes.sort();
+    notes.dedup();
+    Some(Figure {
+        drawings: draw_both(&id, &title, &finding, |size| draw(digest, &tracks, size)),
+        notes,
+        legend: vec![
+            LegendItem::new("median s0", "median"),
+            LegendItem::new("interval s0", "median to 99th percentile, tick at the 90th"),
+            LegendItem::new("line faint", "shortest to longest"),
+            LegendItem::new("line product", "delay asked of the lab, both ways"),
+        ]
+        .into_iter()
+        .filter(|item| item.swatch != "line product" || asked_ns(digest).is_some())
+        .collect(),
+        table: table(&tracks),
+        published: experiment.spec.published.clone(),
+        id,
+        title,
+        finding,
+    })
+}
+
+fn tracks(experiment: &ExperimentDigest) -> Vec<Track<'_>> {
+    let many = experiment.probes.len() > 1;
+    let mut tracks = Vec::new();
+    for (trial, probe) in &experiment.probes {
+        for direction in &probe.directions {
+            for (protocol, stats) in [("UDP", &direction.udp), ("TCP", &direction.tcp)] {
+                if let Some(stats) = stats.as_ref().filter(|stats| stats.answered_count > 0) {
+                    let trial = if many { format!(", trial {trial}") } else { String::new() };
+                    let label = format!("{protocol}, {} to {}{trial}", direction.from, direction.to);
+                    tracks.push(Track { label, stats });
+                }
+            }
+        }
+    }
+    tracks
+}
+
+/// Twice the sum of the one-way delays when the lab is a chain of links.
+fn asked_ns(digest: &Digest) -> Option<f64> {
+    let lab: &LabFile = digest.run.lab.as_ref()?;
+    let chain = lab.links.len() + 1 == lab.hosts.len();
+    let sum: u64 = lab.links.iter().map(|link| link.delay.0).sum();
+    (chain && sum > 0).then_some(2.0 * sum as f64)
+}
+
+fn finding(digest: &Digest, tracks: &[Track<'_>]) -> Option<String> {
+    let best = tracks.iter().min_by_key(|track| track.stats.p50_ns)?;
+    let sent: u64 = tracks.iter().map(|track| track.stats.sent_count).sum();
+    let answered: u64 = tracks.iter().map(|track| track.stats.answered_count).sum();
+    let lost = sent.saturating_sub(answered);
+    let loss = if lost == 0 {
+        format!("none of {sent} probes lost")
+    } else {
+        format!("{lost} of {sent} probes lost ({})", percent(lost as f64 / sent as f64))
+    };
+    let asked = asked_ns(digest).map_or_else(String::new, |asked| {
+        let off = (best.stats.mean_ns as f64 - asked) / 1e6;
+        format!(" (the lab was asked for {}, the mean is {off:+.3} ms off)", milliseconds(asked))
+    });
+    Some(format!(
+        "Round trip {} in the median{asked}, {} at the 99th percentile, jitter {}; {loss}.",
+        milliseconds(best.stats.p50_ns as f64),
+        milliseconds(best.stats.p99_ns as f64),
+        milliseconds(best.stats.jitter_ns as f64),
+    ))
+}
+
+fn draw(digest: &Digest, tracks: &[Track<'_>], size: Size) -> Svg {
+    let ms = |ns: u64| ns as f64 / 1e6;
+    let lowest = tracks.iter().map(|t| ms(t.stats.min_ns)).fold(f64::INFINITY, f64::min);
+    let furthest = tracks.iter().map(|t| ms(t.stats.max_ns)).fold(0.0, f64::max);
+    let body = tracks.iter().map(|t| ms(t.stats.p99_ns)).fold(0.0, f64::max);
+    // A single outlier must not squeeze the distribution into a dot.
+    let high = furthest.min(body + 2.0 * (body - lowest).max(0.01));
+    let asked = asked_ns(digest).map(|ns| ns / 1e6);
+    let low = asked.map_or(lowest, |asked| asked.min(lowest));
+    let pad = (high - low).max(0.001) * 0.06;
+    let (low, high) = ((low - pad).max(0.0), high + pad);
+    let row = size.pick(40.0, 52.0);
+    let svg = Svg::new(size.width(), 30.0 + row * tracks.len() as f64 + 46.0);
+    let area = Area {
+        left: size.pick(210.0, 12.0),
+        right: svg.width - size.pick(24.0, 14.0),
+        top: 22.0,
+        bottom: svg.height - 46.0,
+    };
+    let ticks = ticks_between(low, high, size.pick(7, 4));
+    let x = Scale::Linear { domain: (low, high), range: (0.0, 1.0) };
+    let y = Scale::Linear { domain: (0.0, 1.0), range: (0.0, 1.0) };
+    let mut plot = Plot::on(svg, area, (x, tick_labels(&ticks), "round-trip time, ms"), (y, Vec::new(), ""));
+    for tick in &ticks {
+        let at = plot.x.at(*tick);
+        plot.svg.line((at, area.top), (at, area.bottom), "grid");
+    }
+    if let Some(asked) = asked {
+        let at = plot.x.at(asked);
+        plot.svg.line((at, area.top - 6.0), (at, area.bottom), "product");
+        plot.svg.text(at + 4.0, area.top - 8.0, "note halo start", &format!("asked {asked} ms"));
+    }
+    for (index, track) in tracks.iter().enumerate() {
+        let top = area.top + row * index as f64;
+        draw_track(&mut plot, track, top + row * size.pick(0.5, 0.68), top, size);
+    }
+    plot.svg
+}
+
+fn draw_track(plot: &mut Plot, track: &Track<'_>, middle: f64, top: f64, size: Size) {
+    let stats = track.stats;
+    match size {
+        Size::Wide => plot.svg.text(plot.area.left - 12.0, middle + 4.0, "rowlabel end", &track.label),
+        Size::Narrow => plot.svg.text(plot.area.left + 4.0, top + 18.0, "rowlabel halo start", &track.label),
+    }
+    let at = |ns: u64| plot.x.at((ns as f64 / 1e6).min(plot.x.domain().1));
+    let [min, p50, p90, p99, max] =
+        [stats.min_ns, stats.p50_ns, stats.p90_ns, stats.p99_ns, stats.max_ns].map(at);
+    let cut = stats.max_ns as f64 / 1e6 > plot.x.domain().1;
+    let tip = format!(
+        "{}: median {}, p90 {}, p99 {}, longest {}",
+        track.label,
+        milliseconds(stats.p50_ns as f64),
+        milliseconds(stats.p90_ns as f64),
+        milliseconds(stats.p99_ns as f64),
+        milliseconds(stats.max_ns as f64)
+    );
+    plot.svg.tipped(&tip, |svg| {
+        svg.line((min, middle), (max, middle), "line faint thin");
+        svg.rounded(p50, middle - 4.0, (p99 - p50).max(1.0), 8.0, 2.0, "interval s0");
+        svg.rect(p90 - 0.75, middle - 6.0, 1.5, 12.0, "bar s0");
+        svg.rounded(p50 - 1.75, middle - 9.0, 3.5, 18.0, 1.5, "median s0");
+        if cut {
+            svg.text(max, middle - 8.0, "note halo end", &format!("longest {} \u{2192}", milliseconds(stats.max_ns as f64)));
+        }
+    });
+}
+
+fn table(tracks: &[Track<'_>]) -> Table {
+    let mut table = Table::new(
+        "Round-trip time in ms",
+        &["Probe", "#Answered", "#Lost", "#Min", "#Mean", "#Median", "#p90", "#p99", "#Max", "#Jitter", "Clock"],
+    );
+    for track in tracks {
+        let stats = track.stats;
+        let mut cells = vec![
+            track.label.clone(),
+            stats.answered_count.to_string(),
+            percent(stats.loss_ratio),
+        ];
+        let delays = [
+            stats.min_ns,
+            stats.mean_ns,
+            stats.p50_ns,
+            stats.p90_ns,
+            stats.p99_ns,
+            stats.max_ns,
+            stats.jitter_ns,
+        ];
+        cells.extend(delays.iter().map(|ns| format!("{:.3}", *ns as f64 / 1e6)));
+        cells.push(format!("{:?}", stats.clock).to_lowercase());
+        table.push(cells);
+    }
+    table
+}

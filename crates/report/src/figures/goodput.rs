@@ -1,0 +1,205 @@
+//! Goodput per cell: every repetition as a dot, the median with its interval,
+//! and what was published beside it as a hollow dashed bar.
+
+use clearstream_schema::record::Published;
+
+use crate::{
+    digest::{Cell, ExperimentDigest},
+    figure::{Figure, LegendItem, Table, draw_both, identifier, published_range},
+    figures::series_class,
+    format::{gbps, level, rate, signed_percent},
+    svg::{
+        Svg,
+        plot::{Area, Plot, Size, tick_labels},
+        scale::Scale,
+    },
+};
+
+/// Rows beyond this many are in the table only.
+const MAX_ROWS: usize = 40;
+
+/// Dots and intervals, or `None` without a flow trial.
+pub(crate) fn figure(experiment: &ExperimentDigest) -> Option<Figure> {
+    let finding = finding(experiment)?;
+    let id = identifier(&[&experiment.spec.name, "goodput"]);
+    let title = format!("{}: goodput of each cell", experiment.spec.title);
+    let mut legend = vec![
+        LegendItem::new("dot s0", "one trial"),
+        LegendItem::new("bar s0", "median with its 95 % interval"),
+    ];
+    legend.extend(published_legend(&experiment.spec.published));
+    Some(Figure {
+        drawings: draw_both(&id, &title, &finding, |size| draw(experiment, size)),
+        notes: Vec::new(),
+        legend,
+        table: table(experiment),
+        published: experiment.spec.published.clone(),
+        id,
+        title,
+        finding,
+    })
+}
+
+/// Best cell, the gain over one flow, and the published range of the same cell.
+pub(crate) fn finding(experiment: &ExperimentDigest) -> Option<String> {
+    let factors = experiment.varying_factors();
+    let estimates: Vec<_> =
+        experiment.cells.iter().filter_map(|cell| cell.goodput().map(|e| (cell, e))).collect();
+    let (best, estimate) = estimates.iter().max_by(|a, b| a.1.median.total_cmp(&b.1.median))?;
+    let mut text = format!(
+        "{}: {} ({})",
+        sentence_case(&best.label(&factors)),
+        rate(estimate.median),
+        estimate.how_sure(rate)
+    );
+    let one = estimates.iter().find(|(cell, _)| cell.factors.get("flows").map(level).as_deref() == Some("1"));
+    if let Some((cell, single)) = one
+        && cell.number != best.number
+        && single.median > 0.0
+    {
+        let gain = estimate.median / single.median - 1.0;
+        text.push_str(&format!(", {} over one flow at {}", signed_percent(gain), rate(single.median)));
+    }
+    if let Some((low, high, _)) =
+        experiment.spec.published.iter().filter(|p| belongs(p, best)).find_map(published_range)
+    {
+        let range = if low == high { format!("{low}") } else { format!("{low} to {high}") };
+        text.push_str(&format!("; published were {range} Gb/s"));
+    }
+    text.push('.');
+    Some(text)
+}
+
+/// A published figure without levels belongs to every cell, one with levels to the cells that have them.
+pub(crate) fn belongs(published: &Published, cell: &Cell) -> bool {
+    published
+        .factors
+        .iter()
+        .all(|(name, value)| cell.factors.get(name).is_some_and(|ours| level(ours) == level(value)))
+}
+
+/// One legend entry per source.
+pub(crate) fn published_legend(published: &[Published]) -> Vec<LegendItem> {
+    let mut sources: Vec<&str> = published
+        .iter()
+        .filter(|p| published_range(p).is_some() || p.factors.contains_key("window"))
+        .map(|p| p.source.as_str())
+        .collect();
+    sources.dedup();
+    sources.into_iter().map(|source| LegendItem::new("theirs", format!("published: {source}"))).collect()
+}
+
+/// Upper case for the first letter.
+pub(crate) fn sentence_case(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
+fn draw(experiment: &ExperimentDigest, size: Size) -> Svg {
+    let factors = experiment.varying_factors();
+    let cells: Vec<&Cell> = experiment.cells.iter().take(MAX_ROWS).collect();
+    let row_height = size.pick(38.0, 52.0);
+    let svg = Svg::new(size.width(), 34.0 + row_height * cells.len() as f64 + 44.0);
+    let area = Area {
+        left: size.pick(170.0, 12.0),
+        right: svg.width - size.pick(70.0, 14.0),
+        top: 20.0,
+        bottom: svg.height - 44.0,
+    };
+    let highest = cells
+        .iter()
+        .flat_map(|cell| cell.values())
+        .map(|bps| bps / 1e9)
+        .chain(experiment.spec.published.iter().filter_map(published_range).map(|range| range.1))
+        .fold(0.0, f64::max);
+    let (x, x_ticks) = Scale::from_zero(highest, size.pick(8, 5));
+    let y = Scale::Linear { domain: (0.0, cells.len() as f64), range: (0.0, 1.0) };
+    let mut plot = Plot::on(svg, area, (x, tick_labels(&x_ticks), "Gb/s"), (y, Vec::new(), ""));
+    for tick in &x_ticks {
+        let at = plot.x.at(*tick);
+        plot.svg.line((at, area.top), (at, area.bottom), if *tick == 0.0 { "axis" } else { "grid" });
+    }
+    for (index, cell) in cells.iter().enumerate() {
+        let middle = area.top + row_height * (index as f64 + size.pick(0.5, 0.68));
+        let label = cell.label(&factors);
+        match size {
+            Size::Wide => plot.svg.text(area.left - 12.0, middle + 4.0, "rowlabel end", &label),
+            Size::Narrow => plot.svg.text(area.left + 4.0, middle - 16.0, "rowlabel halo start", &label),
+        }
+        row(&mut plot, cell, &experiment.spec.published, index, middle, size);
+    }
+    plot.svg
+}
+
+fn row(plot: &mut Plot, cell: &Cell, published: &[Published], index: usize, middle: f64, size: Size) {
+    for published in published.iter().filter(|p| belongs(p, cell)) {
+        if let Some((low, high, text)) = published_range(published) {
+            let (from, to) = (plot.x.at(low), plot.x.at(high));
+            let tip = format!("{text} ({})", published.source);
+            plot.svg.tipped(&tip, |svg| {
+                let width = (to - from).max(3.0);
+                svg.rounded(from - 1.0, middle - 11.0, width + 2.0, 22.0, 4.0, "theirs-range");
+            });
+        }
+    }
+    let Some(estimate) = cell.goodput() else { return };
+    let class = series_class(index);
+    let at = plot.x.at(estimate.median / 1e9);
+    let tip = format!("{} \u{2013} {}", rate(estimate.median), estimate.how_sure(rate));
+    let dots: Vec<f64> = cell.values().iter().map(|bps| plot.x.at(bps / 1e9)).collect();
+    let interval = estimate.interval.map(|(low, high)| (plot.x.at(low / 1e9), plot.x.at(high / 1e9)));
+    plot.svg.tipped(&tip, |svg| {
+        if let Some((low, high)) = interval {
+            svg.rounded(low, middle - 3.0, (high - low).max(1.0), 6.0, 3.0, &format!("interval {class}"));
+        }
+        for dot in &dots {
+            svg.circle(*dot, middle, 3.0, &format!("dot faint {class}"));
+        }
+        svg.rounded(at - 1.75, middle - 9.0, 3.5, 18.0, 1.5, &format!("median {class}"));
+    });
+    if size == Size::Wide {
+        let right = plot.area.right;
+        plot.svg.text(right + 62.0, middle + 4.0, "value end", &gbps(estimate.median));
+    }
+}
+
+/// Goodput of every cell, as numbers.
+pub(crate) fn table(experiment: &ExperimentDigest) -> Table {
+    let factors = experiment.varying_factors();
+    let mut table = Table::new(
+        "Median goodput of each cell",
+        &[
+            "Cell",
+            "#n",
+            "#Median, Gb/s",
+            "#95 % interval, Gb/s",
+            "#Lowest to highest, Gb/s",
+            "#Retransmits",
+            "Published, Gb/s",
+        ],
+    );
+    for cell in &experiment.cells {
+        let Some(estimate) = cell.goodput() else { continue };
+        let values = cell.values();
+        let lowest = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let highest = values.iter().copied().fold(0.0, f64::max);
+        let retransmits: Vec<u64> = cell.trials.iter().filter_map(|trial| trial.retransmit_count).collect();
+        let theirs: Vec<String> = experiment
+            .spec
+            .published
+            .iter()
+            .filter(|p| belongs(p, cell))
+            .filter_map(|p| published_range(p).map(|r| r.2.trim_start_matches("published ").trim_end_matches(" Gb/s").to_owned()))
+            .collect();
+        table.push(vec![
+            cell.label(&factors),
+            estimate.count.to_string(),
+            gbps(estimate.median),
+            estimate.interval_text(gbps),
+            format!("{} to {}", gbps(lowest), gbps(highest)),
+            if retransmits.is_empty() { "\u{2013}".to_owned() } else { retransmits.iter().sum::<u64>().to_string() },
+            theirs.join(", "),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,18 @@
+//! One module per kind of figure. Each takes a reduced experiment, says in one
+//! sentence what the numbers show, and draws it.
+
+pub(crate) mod cost;
+pub(crate) mod delay;
+pub(crate) mod goodput;
+pub(crate) mod live;
+pub(crate) mod matrix;
+pub(crate) mod order;
+pub(crate) mod row;
+pub(crate) mod staircase;
+pub(crate) mod throughput;
+pub(crate) mod window;
+
+/// Class of the `index`-th series; the palette has eight.
+pub(crate) fn series_class(index: usize) -> String {
+    format!("s{}", index % 8)
+}

@@ -1,0 +1,299 @@
+//! One side pinned to each core in turn, the other fixed: a bar per core,
+//! coloured and grouped by node (TNC 2011 article, figures 7 and 8).
+
+use std::collections::BTreeMap;
+
+use clearstream_schema::flow::Direction;
+
+use crate::{
+    digest::{Cell, Digest, ExperimentDigest},
+    estimate::{Estimate, median},
+    figure::{Figure, LegendItem, Table, draw_both, identifier, published_range},
+    figures::{goodput::published_legend, order::{Boundary, Place, boundary, node_runs, sorted}, series_class},
+    format::{core, gbps, level, rate, signed_percent},
+    svg::{
+        Svg,
+        plot::{Area, Plot, Size, tick_labels},
+        scale::Scale,
+    },
+};
+
+/// One panel: all cores of one side, all else equal.
+struct Panel {
+    label: String,
+    places: Vec<Place>,
+    estimates: BTreeMap<u32, Estimate>,
+    interrupt_core: Option<u32>,
+}
+
+/// The bars, or `None` when neither side's core varies.
+pub(crate) fn figure(digest: &Digest, experiment: &ExperimentDigest) -> Option<Figure> {
+    let panels = panels(digest, experiment);
+    if panels.is_empty() {
+        return None;
+    }
+    let id = identifier(&[&experiment.spec.name, "row"]);
+    let title = format!("{}: goodput by core", experiment.spec.title);
+    let finding = panels.iter().map(finding).collect::<Vec<_>>().join(" ");
+    let mut nodes: Vec<u32> =
+        panels.iter().flat_map(|panel| &panel.places).filter_map(|place| place.node).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    let mut legend: Vec<LegendItem> = nodes
+        .iter()
+        .map(|node| LegendItem::new(format!("box {}", series_class(*node as usize)), format!("node {node}")))
+        .collect();
+    if panels.iter().any(|panel| panel.interrupt_core.is_some()) {
+        legend.push(LegendItem::new("irq", "interrupt core"));
+    }
+    legend.extend(published_legend(&experiment.spec.published));
+    Some(Figure {
+        drawings: draw_both(&id, &title, &finding, |size| draw(&panels, experiment, size)),
+        notes: Vec::new(),
+        legend,
+        table: table(&panels),
+        published: experiment.spec.published.clone(),
+        id,
+        title,
+        finding,
+    })
+}
+
+/// The core factor with more levels is the row; what else varies makes panels.
+fn panels(digest: &Digest, experiment: &ExperimentDigest) -> Vec<Panel> {
+    let levels = |name: &str| {
+        let mut all: Vec<String> =
+            experiment.cells.iter().filter_map(|cell| cell.factors.get(name)).map(level).collect();
+        all.sort();
+        all.dedup();
+        all.len()
+    };
+    let (senders, receivers) = (levels("sender-cores"), levels("receiver-cores"));
+    if senders.max(receivers) == 0 {
+        return Vec::new();
+    }
+    let row = if senders >= receivers { "sender-cores" } else { "receiver-cores" };
+    let others: Vec<String> =
+        experiment.varying_factors().into_iter().filter(|name| name != row).collect();
+    let mut grouped: BTreeMap<Vec<String>, Vec<&Cell>> = BTreeMap::new();
+    for cell in &experiment.cells {
+        let key = others.iter().map(|name| cell.factors.get(name).map(level).unwrap_or_default()).collect();
+        grouped.entry(key).or_default().push(cell);
+    }
+    grouped
+        .into_values()
+        .filter_map(|cells| {
+            let direction = cells.first()?.trials.first()?.direction;
+            let host = if row == "sender-cores" { digest.sender(direction) } else { digest.receiver(direction) };
+            let estimates: BTreeMap<u32, Estimate> = cells
+                .iter()
+                .filter_map(|cell| Some((core(cell.factors.get(row)?)?, cell.goodput()?)))
+                .collect();
+            if estimates.is_empty() {
+                return None;
+            }
+            let mut votes: BTreeMap<u32, usize> = BTreeMap::new();
+            for found in cells.iter().flat_map(|c| &c.trials).filter_map(|t| t.interrupt_core.as_ref()) {
+                *votes.entry(found.core).or_default() += 1;
+            }
+            let here = row == "receiver-cores" || digest.one_machine();
+            let interrupt_core = votes.into_iter().max_by_key(|vote| vote.1).map(|vote| vote.0).filter(|_| here);
+            let role = if row == "sender-cores" { "Sending" } else { "Receiving" };
+            let detail: Vec<String> = others
+                .iter()
+                .filter_map(|name| cells.first()?.factors.get(name).map(|v| crate::format::level_of(name, v)))
+                .collect();
+            let detail = if detail.is_empty() { String::new() } else { format!(" ({})", detail.join(", ")) };
+            let way = if direction == Direction::Reverse { ", server to client" } else { "" };
+            Some(Panel {
+                label: format!("{role} on {}{way}{detail}", host.name),
+                places: sorted(host, estimates.keys().copied()),
+                estimates,
+                interrupt_core,
+            })
+        })
+        .collect()
+}
+
+fn finding(panel: &Panel) -> String {
+    let value = |place: &Place| panel.estimates.get(&place.core).map(|e| (*place, e.median));
+    let all: Vec<(Place, f64)> = panel.places.iter().filter_map(value).collect();
+    let Some(best) = all.iter().max_by(|a, b| a.1.total_cmp(&b.1)) else { return String::new() };
+    let mut text = format!(
+        "{}: best on core {} of {} with {}",
+        panel.label,
+        best.0.core,
+        best.0.group_name(),
+        rate(best.1)
+    );
+    let by_node = |run: &(usize, usize, Place)| {
+        let values: Vec<f64> = all.iter().skip(run.0).take(run.1).map(|v| v.1).collect();
+        median(&values).map(|m| (run.2, m))
+    };
+    let nodes: Vec<(Place, f64)> = node_runs(&panel.places).iter().filter_map(by_node).collect();
+    let home = nodes.iter().max_by(|a, b| a.1.total_cmp(&b.1));
+    let worst = nodes.iter().min_by(|a, b| a.1.total_cmp(&b.1));
+    if let (Some(home), Some(worst)) = (home, worst)
+        && nodes.len() > 1
+    {
+        text.push_str(&format!(
+            "; {} has the highest median ({}), {} the lowest ({}, {})",
+            home.0.group_name(),
+            rate(home.1),
+            worst.0.group_name(),
+            rate(worst.1),
+            signed_percent(worst.1 / home.1 - 1.0)
+        ));
+        let sibling = nodes.iter().find(|(p, _)| p.package == home.0.package && p.node != home.0.node);
+        if let Some(sibling) = sibling {
+            text.push_str(&format!(
+                "; the other node of its package loses {}",
+                rate((home.1 - sibling.1).max(0.0))
+            ));
+        }
+    }
+    text.push('.');
+    text
+}
+
+fn draw(panels: &[Panel], experiment: &ExperimentDigest, size: Size) -> Svg {
+    let height = size.pick(270.0, 230.0);
+    let svg = Svg::new(size.width(), height * panels.len() as f64 + 8.0);
+    let highest = panels
+        .iter()
+        .flat_map(|panel| panel.estimates.values())
+        .map(|e| e.interval.map_or(e.median, |i| i.1) / 1e9)
+        .chain(experiment.spec.published.iter().filter_map(published_range).map(|range| range.1))
+        .fold(0.0, f64::max);
+    let mut svg = Some(svg);
+    for (index, panel) in panels.iter().enumerate() {
+        let top = height * index as f64;
+        let Some(canvas) = svg.take() else { break };
+        svg = Some(draw_panel(canvas, panel, experiment, (top, height), highest, size));
+    }
+    svg.unwrap_or_else(|| Svg::new(1.0, 1.0))
+}
+
+fn draw_panel(
+    mut svg: Svg,
+    panel: &Panel,
+    experiment: &ExperimentDigest,
+    (top, height): (f64, f64),
+    highest: f64,
+    size: Size,
+) -> Svg {
+    let area = Area {
+        left: size.pick(52.0, 38.0),
+        right: size.width() - size.pick(16.0, 6.0),
+        top: top + 54.0,
+        bottom: top + height - 52.0,
+    };
+    svg.text(size.pick(area.left, 4.0), top + 18.0, "panel start", &panel.label);
+    let (y, y_ticks) = Scale::from_zero(highest, 4);
+    let x = Scale::Linear { domain: (0.0, 1.0), range: (0.0, 1.0) };
+    let mut plot = Plot::on(svg, area, (x, Vec::new(), ""), (y, tick_labels(&y_ticks), "Gb/s"));
+    let gaps = panel.places.windows(2).filter_map(|pair| boundary(pair[0], pair[1])).map(gap_units).sum::<f64>();
+    let unit = ((area.right - area.left) / (panel.places.len() as f64 + gaps)).min(56.0);
+    let mut at = area.left;
+    let mut starts = Vec::with_capacity(panel.places.len());
+    for (index, place) in panel.places.iter().enumerate() {
+        if index > 0 {
+            at += unit * (1.0 + boundary(panel.places[index - 1], *place).map_or(0.0, gap_units));
+        }
+        starts.push(at);
+        bar(&mut plot, panel, *place, at, unit);
+    }
+    for published in experiment.spec.published.iter().filter(|p| applies(p, panel)) {
+        if let Some((low, high, text)) = published_range(published) {
+            plot.published_band(low, high, &text);
+        }
+    }
+    node_names(&mut plot, panel, &starts, unit);
+    plot.svg
+}
+
+/// A published figure with a direction belongs to the panel of that direction only.
+fn applies(published: &clearstream_schema::record::Published, panel: &Panel) -> bool {
+    published.factors.get("direction").is_none_or(|value| {
+        panel.label.contains(&level(value))
+            || (level(value) == "reverse") == panel.label.contains("server to client")
+    })
+}
+
+fn gap_units(boundary: Boundary) -> f64 {
+    match boundary {
+        Boundary::Node => 0.5,
+        Boundary::Package => 1.0,
+    }
+}
+
+fn bar(plot: &mut Plot, panel: &Panel, place: Place, x: f64, unit: f64) {
+    let Some(estimate) = panel.estimates.get(&place.core) else { return };
+    let class = place.node.map_or_else(|| "s0".to_owned(), |node| series_class(node as usize));
+    let width = (unit * 0.8).max(1.5);
+    let top = plot.y.at(estimate.median / 1e9);
+    let bottom = plot.area.bottom;
+    let interrupt = panel.interrupt_core == Some(place.core);
+    let tip = format!(
+        "core {} ({}){}: {} \u{2013} {}",
+        place.core,
+        place.group_name(),
+        if interrupt { ", interrupt core" } else { "" },
+        rate(estimate.median),
+        estimate.how_sure(rate)
+    );
+    let interval = estimate.interval.map(|(l, h)| (plot.y.at(l / 1e9), plot.y.at(h / 1e9)));
+    plot.svg.tipped(&tip, |svg| {
+        svg.rounded(x, top, width, bottom - top, (width / 5.0).min(2.0), &format!("bar {class}"));
+        if let Some((low, high)) = interval {
+            svg.line((x + width / 2.0, low), (x + width / 2.0, high), "whisker");
+        }
+    });
+    if interrupt {
+        let middle = x + width / 2.0;
+        plot.svg.rounded(x - 2.0, top - 2.0, width + 4.0, bottom - top + 2.0, 3.0, "irq-outline");
+        let anchor = if middle > plot.area.right - 60.0 { "end" } else { "start" };
+        plot.svg.text(x, top - 7.0, &format!("irq-text halo {anchor}"), "interrupt core");
+    }
+    if unit >= 15.0 {
+        plot.svg.text(x + width / 2.0, bottom + 15.0, "tick middle", &place.core.to_string());
+    }
+}
+
+fn node_names(plot: &mut Plot, panel: &Panel, starts: &[f64], unit: f64) {
+    let y = plot.area.bottom + if unit >= 15.0 { 22.0 } else { 8.0 };
+    let width = (unit * 0.8).max(1.5);
+    for (first, length, place) in node_runs(&panel.places) {
+        let (from, to) = (starts[first], starts[first + length - 1] + width);
+        let name = if to - from > 42.0 {
+            place.group_name()
+        } else {
+            place.node.map_or_else(String::new, |node| node.to_string())
+        };
+        plot.svg.line((from, y), (to, y), "bracket");
+        plot.svg.text((from + to) / 2.0, y + 15.0, "group middle", &name);
+    }
+}
+
+fn table(panels: &[Panel]) -> Table {
+    let mut table = Table::new(
+        "Median goodput by core",
+        &["Side", "#Core", "Node", "Package", "#n", "#Median, Gb/s", "#95 % interval, Gb/s"],
+    );
+    for panel in panels {
+        for place in &panel.places {
+            let Some(estimate) = panel.estimates.get(&place.core) else { continue };
+            let number = |value: Option<u32>| value.map_or_else(|| "\u{2013}".to_owned(), |v| v.to_string());
+            table.push(vec![
+                panel.label.clone(),
+                place.core.to_string(),
+                number(place.node),
+                number(place.package),
+                estimate.count.to_string(),
+                gbps(estimate.median),
+                estimate.interval_text(gbps),
+            ]);
+        }
+    }
+    table
+}

@@ -1,0 +1,171 @@
+//! Goodput over time: one line per cell, the repetition nearest to the median
+//! strong and the others faint, warm-up shaded (40GE report, figure 5).
+
+use crate::{
+    digest::ExperimentDigest,
+    figure::{Figure, LegendItem, Table, draw_both, identifier, published_range},
+    figures::{goodput, series_class},
+    format::{gbps, number},
+    series::Series,
+    svg::{
+        Svg,
+        plot::{Area, Plot, Size, tick_labels},
+        scale::{Scale, downsample, ticks_between},
+    },
+};
+
+/// A line needs no more points than the drawing has units.
+const MAX_POINTS: usize = 300;
+/// Stretches of time that show their values when pointed at.
+const READOUTS: usize = 60;
+
+/// Lines over time, or `None` when no samples were kept.
+pub(crate) fn figure(experiment: &ExperimentDigest) -> Option<Figure> {
+    if experiment.series.is_empty() {
+        return None;
+    }
+    let id = identifier(&[&experiment.spec.name, "time"]);
+    let title = format!("{}: goodput over time", experiment.spec.title);
+    let finding = goodput::finding(experiment)?;
+    let mut legend: Vec<LegendItem> = experiment
+        .cells
+        .iter()
+        .enumerate()
+        .filter(|(_, cell)| experiment.series.iter().any(|series| series.cell == cell.number))
+        .map(|(index, cell)| {
+            LegendItem::new(
+                format!("line {}", series_class(index)),
+                cell.label(&experiment.varying_factors()),
+            )
+        })
+        .collect();
+    if experiment.series.iter().any(|series| !series.typical) {
+        legend.push(LegendItem::new("line faint", "other repetitions"));
+    }
+    legend.push(LegendItem::new("box warm", "warm-up, not counted"));
+    legend.extend(goodput::published_legend(&experiment.spec.published));
+    Some(Figure {
+        drawings: draw_both(&id, &title, &finding, |size| draw(experiment, size)),
+        notes: Vec::new(),
+        legend,
+        table: table(experiment),
+        published: Vec::new(),
+        id,
+        title,
+        finding,
+    })
+}
+
+fn draw(experiment: &ExperimentDigest, size: Size) -> Svg {
+    let all = &experiment.series;
+    let seconds = all.iter().flat_map(|s| &s.goodput).map(|p| p.0).fold(1.0, f64::max);
+    let published = experiment.spec.published.iter().filter_map(published_range);
+    let highest = all
+        .iter()
+        .flat_map(|s| &s.goodput)
+        .map(|p| p.1 / 1e9)
+        .chain(published.map(|range| range.1))
+        .fold(0.0, f64::max);
+    let (y, y_ticks) = Scale::from_zero(highest, 5);
+    let svg = Svg::new(size.width(), size.pick(360.0, 280.0));
+    let area = Area {
+        left: size.pick(52.0, 40.0),
+        right: svg.width - size.pick(96.0, 10.0),
+        top: 34.0,
+        bottom: svg.height - 44.0,
+    };
+    let x = Scale::Linear { domain: (0.0, seconds), range: (0.0, 1.0) };
+    let x_ticks = tick_labels(&ticks_between(0.0, seconds, size.pick(8, 5)));
+    let mut plot = Plot::on(svg, area, (x, x_ticks, "time, s"), (y, tick_labels(&y_ticks), "Gb/s"));
+    let warm_up = all.iter().map(|s| s.warm_up_seconds).fold(0.0, f64::max);
+    if warm_up > 0.0 {
+        plot.shade(0.0, warm_up.min(seconds), "warm");
+    }
+    for published in experiment.spec.published.iter().filter_map(published_range) {
+        plot.published_band(published.0, published.1, &published.2);
+    }
+    for strong in [false, true] {
+        for series in all.iter().filter(|series| series.typical == strong) {
+            let class = format!("line {}{}", class_of(experiment, series), if strong { "" } else { " faint" });
+            plot.line(&in_gbps(&downsample(&series.goodput, MAX_POINTS)), &class);
+        }
+    }
+    if size == Size::Wide {
+        let ends = all.iter().filter(|series| series.typical).filter_map(|series| {
+            let last = series.goodput.last()?.1 / 1e9;
+            let label = cell_label(experiment, series);
+            Some((last, label.chars().take(14).collect(), class_of(experiment, series)))
+        });
+        plot.end_labels(ends.collect());
+    }
+    readouts(&mut plot, experiment, seconds);
+    plot.svg
+}
+
+/// Invisible stretches that tell the values of all strong lines.
+fn readouts(plot: &mut Plot, experiment: &ExperimentDigest, seconds: f64) {
+    let strong: Vec<&Series> = experiment.series.iter().filter(|series| series.typical).collect();
+    let samples = strong.iter().map(|series| series.goodput.len()).max().unwrap_or(0);
+    let count = samples.min(READOUTS);
+    for index in 0..count {
+        let from = seconds * index as f64 / count as f64;
+        let to = seconds * (index + 1) as f64 / count as f64;
+        let mut parts = Vec::new();
+        for series in &strong {
+            let inside: Vec<f64> =
+                series.goodput.iter().filter(|p| p.0 >= from && p.0 < to).map(|p| p.1).collect();
+            if !inside.is_empty() {
+                let mean = inside.iter().sum::<f64>() / inside.len() as f64;
+                parts.push(format!("{}: {} Gb/s", cell_label(experiment, series), gbps(mean)));
+            }
+        }
+        if !parts.is_empty() {
+            let tip = format!("{} s \u{2013} {}", number((from + to) / 2.0), parts.join("; "));
+            let (left, right) = (plot.x.at(from), plot.x.at(to));
+            let area = plot.area;
+            plot.svg.tipped(&tip, |svg| {
+                svg.rect(left, area.top, right - left, area.bottom - area.top, "readout");
+            });
+        }
+    }
+}
+
+fn cell_label(experiment: &ExperimentDigest, series: &Series) -> String {
+    experiment
+        .cells
+        .iter()
+        .find(|cell| cell.number == series.cell)
+        .map_or_else(String::new, |cell| cell.label(&experiment.varying_factors()))
+}
+
+fn class_of(experiment: &ExperimentDigest, series: &Series) -> String {
+    let index = experiment.cells.iter().position(|cell| cell.number == series.cell).unwrap_or(0);
+    series_class(index)
+}
+
+fn in_gbps(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    points.iter().map(|(x, y)| (*x, y / 1e9)).collect()
+}
+
+fn table(experiment: &ExperimentDigest) -> Table {
+    let mut table = Table::new(
+        "Goodput of the drawn trials over time, warm-up excluded",
+        &["Trial", "#Samples", "#Lowest, Gb/s", "#Mean, Gb/s", "#Highest, Gb/s"],
+    );
+    for series in &experiment.series {
+        let counted: Vec<f64> =
+            series.goodput.iter().filter(|p| p.0 > series.warm_up_seconds).map(|p| p.1).collect();
+        if counted.is_empty() {
+            continue;
+        }
+        let mean = counted.iter().sum::<f64>() / counted.len() as f64;
+        table.push(vec![
+            format!("{} (trial {})", cell_label(experiment, series), series.trial),
+            counted.len().to_string(),
+            gbps(counted.iter().copied().fold(f64::INFINITY, f64::min)),
+            gbps(mean),
+            gbps(counted.iter().copied().fold(0.0, f64::max)),
+        ]);
+    }
+    table
+}
