@@ -180,7 +180,8 @@ fn strangers_of_every_kind_do_not_disturb_a_running_session() {
     // A frame header of TLS that announces more than TLS allows.
     let mut oversize = TcpStream::connect(daemon.address).unwrap();
     oversize.write_all(&[22, 3, 1, 0xff, 0xff]).unwrap();
-    oversize.write_all(&[0; 30_000]).or_else(|_| Ok::<(), std::io::Error>(())).unwrap();
+    // The daemon may have hung up by now.
+    let _ = oversize.write_all(&[0; 30_000]);
     while !daemon.rejected().contains("TLS") {}
     assert_eq!(peer.request(Request::ProbeClose), Ok(Reply::Empty));
     drop(silent);
