@@ -6,6 +6,7 @@ use std::fs::File;
 use clearstream_schema::counters::{CoreCounters, HostCounters};
 
 use crate::{
+    attribute::AttributeError,
     parse::{ParseError, stat, table},
     root::{HostRoot, ReadError, read_whole},
 };
@@ -37,25 +38,17 @@ struct Source {
     file: Result<File, ReadError>,
 }
 
-#[derive(Debug, thiserror::Error)]
-enum SourceError {
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    #[error("/{path}: {source}")]
-    Parse { path: &'static str, source: ParseError },
-}
-
 impl Source {
     fn open(root: &HostRoot, path: &'static str) -> Self {
         Self { path, file: root.open(path) }
     }
 
-    /// `/proc/net` belongs to the process, not to the thread that asks; on the
-    /// running host a thread in a namespace of its own must see that one.
+    /// `/proc/net` belongs to the process, not to the thread that asks: a
+    /// thread in a namespace of its own must see that one.
     fn open_in_namespace(root: &HostRoot, thread: &'static str, process: &'static str) -> Self {
-        match root.is_live().then(|| root.open(thread)) {
-            Some(Ok(file)) => Self { path: thread, file: Ok(file) },
-            _ => Self::open(root, process),
+        match root.open(thread) {
+            Ok(file) => Self { path: thread, file: Ok(file) },
+            Err(_) => Self::open(root, process),
         }
     }
 
@@ -64,7 +57,7 @@ impl Source {
         &mut self,
         buffer: &mut Vec<u8>,
         parser: impl FnOnce(&str) -> Result<T, ParseError>,
-    ) -> Result<T, SourceError> {
+    ) -> Result<T, AttributeError> {
         let path = self.path;
         let file = match &self.file {
             Ok(file) => file,
@@ -74,7 +67,7 @@ impl Source {
         read_from_start(file, buffer, path)?;
         let text = std::str::from_utf8(buffer)
             .map_err(|error| ReadError::NotText { path: path.to_owned(), at: error.valid_up_to() })?;
-        parser(text).map_err(|source| SourceError::Parse { path, source })
+        parser(text).map_err(|source| AttributeError::Parse { path: path.to_owned(), source })
     }
 }
 
@@ -148,7 +141,7 @@ impl CounterReader {
 }
 
 /// The value, or an empty one and a line that says why.
-fn keep<T: Default>(result: Result<T, SourceError>, missing: &mut Vec<String>) -> T {
+fn keep<T: Default>(result: Result<T, AttributeError>, missing: &mut Vec<String>) -> T {
     result.unwrap_or_else(|error| {
         missing.push(error.to_string());
         T::default()

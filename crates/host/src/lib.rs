@@ -8,8 +8,21 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod attribute;
+pub mod capture;
 pub mod counters;
+mod drivers;
+mod inspect;
+mod interrupt;
+mod kernel;
+mod limits;
+mod missing;
+mod nic;
 pub mod parse;
+mod pci;
+pub mod pcie;
 pub mod root;
+mod topology;
 
+pub use inspect::inspect;
 pub use root::{HostRoot, ReadError};

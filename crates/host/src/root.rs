@@ -5,11 +5,20 @@ use std::{
     fs,
     io::{self, Read},
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use crate::{
+    capture::{Bundle, Recording},
+    drivers::Answers,
 };
 
 /// The largest file a reader takes. `/proc/interrupts` of a host with 1024
 /// processing units and 2000 vectors is 23 MB.
 const LARGEST_FILE_BYTES: u64 = 64 << 20;
+
+/// As many links as the kernel follows in one path (`MAXSYMLINKS`).
+const MOST_LINKS: u32 = 40;
 
 /// A file, directory or link below the root that could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -42,12 +51,6 @@ pub enum ReadError {
         /// Path below the root.
         path: String,
     },
-    /// A link leads out of the captured tree.
-    #[error("/{path}: leads outside the captured tree")]
-    Outside {
-        /// Path below the root.
-        path: String,
-    },
 }
 
 impl ReadError {
@@ -57,8 +60,7 @@ impl ReadError {
             Self::NotThere { path }
             | Self::Refused { path, .. }
             | Self::NotText { path, .. }
-            | Self::TooLarge { path }
-            | Self::Outside { path } => format!("/{path}"),
+            | Self::TooLarge { path } => format!("/{path}"),
         }
     }
 
@@ -69,7 +71,6 @@ impl ReadError {
             Self::Refused { source, .. } => source.to_string(),
             Self::NotText { at, .. } => format!("not text (byte {at} is not UTF-8)"),
             Self::TooLarge { .. } => format!("larger than {LARGEST_FILE_BYTES} bytes"),
-            Self::Outside { .. } => "leads outside the captured tree".to_owned(),
         }
     }
 
@@ -93,7 +94,6 @@ impl ReadError {
             }
             Self::NotText { path, at } => Self::NotText { path: path.clone(), at: *at },
             Self::TooLarge { path } => Self::TooLarge { path: path.clone() },
-            Self::Outside { path } => Self::Outside { path: path.clone() },
         }
     }
 
@@ -112,34 +112,52 @@ impl ReadError {
 #[derive(Debug, Clone)]
 pub struct HostRoot {
     base: PathBuf,
-    live: bool,
+    /// Absent on the running host.
+    bundle: Option<Arc<Bundle>>,
+    recording: Option<Arc<Mutex<Recording>>>,
 }
 
 impl HostRoot {
     /// The running host, in the namespaces of the calling process.
     pub fn live() -> Self {
-        Self { base: PathBuf::from("/"), live: true }
+        Self { base: PathBuf::from("/"), bundle: None, recording: None }
     }
 
-    /// A captured tree: a directory that holds `proc` and `sys`. Links in it
-    /// are followed as long as they stay inside.
+    /// A captured tree: a directory that holds `proc` and `sys`, and perhaps
+    /// what `inspect --capture` adds. Links in it never lead out of it: an
+    /// absolute one starts at the directory, and `..` stops there.
     pub fn directory(path: impl AsRef<Path>) -> Self {
-        let path = path.as_ref();
-        // A path that cannot be resolved stays as given: each read then says why.
-        let base = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        Self { base, live: false }
+        let base = path.as_ref().to_owned();
+        let bundle = Bundle::read(&base);
+        Self { base, bundle: Some(Arc::new(bundle)), recording: None }
+    }
+
+    /// The same root, keeping what its readers see.
+    pub(crate) fn recording(&self, recording: Arc<Mutex<Recording>>) -> Self {
+        Self { recording: Some(recording), ..self.clone() }
     }
 
     /// This is the running host, so that kernel interfaces other than files
     /// (netlink) may be asked too.
     pub fn is_live(&self) -> bool {
-        self.live
+        self.bundle.is_none()
+    }
+
+    /// What a captured tree says about itself; absent on the running host.
+    pub(crate) fn bundle(&self) -> Option<&Bundle> {
+        self.bundle.as_deref()
     }
 
     /// The whole text of a file, `rel` being a path without leading slash
     /// such as `proc/stat`.
     pub fn read(&self, rel: &str) -> Result<String, ReadError> {
-        let bytes = self.read_bytes(rel)?;
+        self.read_head(rel, LARGEST_FILE_BYTES)
+    }
+
+    /// The first `limit` bytes of a text, for files that are long or slow to
+    /// make (`/proc/cpuinfo` repeats itself for every core).
+    pub(crate) fn read_head(&self, rel: &str, limit: u64) -> Result<String, ReadError> {
+        let bytes = self.noted(rel, self.bytes(rel, limit))?;
         String::from_utf8(bytes).map_err(|error| ReadError::NotText {
             path: rel.to_owned(),
             at: error.utf8_error().valid_up_to(),
@@ -148,21 +166,40 @@ impl HostRoot {
 
     /// The whole file as bytes.
     pub fn read_bytes(&self, rel: &str) -> Result<Vec<u8>, ReadError> {
-        let mut bytes = Vec::new();
-        read_whole(&self.open(rel)?, &mut bytes, rel)?;
-        Ok(bytes)
+        self.noted(rel, self.bytes(rel, LARGEST_FILE_BYTES))
     }
 
     /// A file opened for repeated reads (see [`crate::counters::CounterReader`]).
     pub(crate) fn open(&self, rel: &str) -> Result<fs::File, ReadError> {
-        let path = self.resolve(rel)?;
+        if self.recording.is_some() {
+            self.read_bytes(rel)?;
+        }
+        let path = self.resolve(rel, true)?;
         fs::File::open(path).map_err(|error| ReadError::from_io(rel, error))
+    }
+
+    fn bytes(&self, rel: &str, limit: u64) -> Result<Vec<u8>, ReadError> {
+        let path = self.resolve(rel, true)?;
+        let file = fs::File::open(&path).map_err(|error| ReadError::from_io(rel, error))?;
+        let mut bytes = Vec::new();
+        if limit < LARGEST_FILE_BYTES {
+            let read = Read::take(&file, limit).read_to_end(&mut bytes);
+            read.map_err(|error| ReadError::from_io(rel, error))?;
+        } else {
+            read_whole(&file, &mut bytes, rel)?;
+        }
+        self.note(|recording| recording.file(&path, &bytes));
+        Ok(bytes)
     }
 
     /// Names in a directory, sorted.
     pub fn list(&self, rel: &str) -> Result<Vec<String>, ReadError> {
-        let path = self.resolve(rel)?;
-        let entries = fs::read_dir(path).map_err(|error| ReadError::from_io(rel, error))?;
+        self.noted(rel, self.names(rel))
+    }
+
+    fn names(&self, rel: &str) -> Result<Vec<String>, ReadError> {
+        let path = self.resolve(rel, true)?;
+        let entries = fs::read_dir(&path).map_err(|error| ReadError::from_io(rel, error))?;
         let mut names = Vec::new();
         for entry in entries {
             let entry = entry.map_err(|error| ReadError::from_io(rel, error))?;
@@ -172,36 +209,112 @@ impl HostRoot {
             }
         }
         names.sort_unstable();
+        self.note(|recording| recording.directory(&path, &names));
         Ok(names)
     }
 
     /// Text of a symbolic link, unresolved.
     pub fn link_target(&self, rel: &str) -> Result<String, ReadError> {
-        let parent = rel.rsplit_once('/').map_or("", |(parent, _)| parent);
-        self.resolve(parent)?;
-        let target = fs::read_link(self.base.join(rel)).map_err(|error| ReadError::from_io(rel, error))?;
+        self.noted(rel, self.target(rel))
+    }
+
+    fn target(&self, rel: &str) -> Result<String, ReadError> {
+        let path = self.resolve(rel, false)?;
+        let target = fs::read_link(&path).map_err(|error| ReadError::from_io(rel, error))?;
+        self.note(|recording| recording.link(&path, &target));
         Ok(target.to_string_lossy().into_owned())
     }
 
     /// Something is there, links followed.
     pub fn exists(&self, rel: &str) -> bool {
-        self.resolve(rel).is_ok_and(|path| path.exists())
+        let Ok(path) = self.resolve(rel, true) else { return false };
+        let there = path.exists();
+        if there {
+            self.note(|recording| recording.presence(&path));
+        }
+        there
     }
 
-    /// The path to open. In a captured tree links are resolved first and must
-    /// stay inside: a bundle comes from somebody else.
-    fn resolve(&self, rel: &str) -> Result<PathBuf, ReadError> {
-        let path = self.base.join(rel);
-        if self.live {
-            return Ok(path);
-        }
-        let resolved = fs::canonicalize(&path).map_err(|error| ReadError::from_io(rel, error))?;
-        if resolved.starts_with(&self.base) {
-            Ok(resolved)
-        } else {
-            Err(ReadError::Outside { path: rel.to_owned() })
+    /// Keeps a driver's answers in the recording.
+    pub(crate) fn note_answers(&self, interface: &str, answers: Option<&Answers>) {
+        if let Some(answers) = answers {
+            self.note(|recording| recording.answers(interface, answers));
         }
     }
+
+    /// The directory that paths are below.
+    pub(crate) fn base(&self) -> &Path {
+        &self.base
+    }
+
+    fn note(&self, note: impl FnOnce(&mut Recording)) {
+        if let Some(recording) = &self.recording {
+            // A reader that panicked left complete entries only.
+            note(&mut recording.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// Keeps a refusal in the recording, and answers as a captured tree was answered.
+    fn noted<T>(&self, rel: &str, result: Result<T, ReadError>) -> Result<T, ReadError> {
+        match result {
+            Err(ReadError::Refused { path, source }) => {
+                self.note(|recording| recording.refused(rel, &source));
+                Err(ReadError::Refused { path, source })
+            }
+            Err(ReadError::NotThere { path }) => match self.bundle().and_then(|bundle| bundle.refusal(rel)) {
+                Some(source) => Err(ReadError::Refused { path, source }),
+                None => Err(ReadError::NotThere { path }),
+            },
+            other => other,
+        }
+    }
+
+    /// The path to open. Outside the plain running host links are walked here,
+    /// so that a captured tree keeps its readers in and a recording learns of them.
+    fn resolve(&self, rel: &str, follow_last: bool) -> Result<PathBuf, ReadError> {
+        if self.is_live() && self.recording.is_none() {
+            return Ok(self.base.join(rel));
+        }
+        let not_there = || ReadError::NotThere { path: rel.to_owned() };
+        let mut ahead: Vec<String> = components(rel);
+        let mut resolved: Vec<String> = Vec::new();
+        let mut link_count = 0;
+        while let Some(name) = ahead.pop() {
+            if name == ".." {
+                resolved.pop();
+                continue;
+            }
+            resolved.push(name);
+            let path = self.joined(&resolved);
+            let kind =
+                fs::symlink_metadata(&path).map_err(|error| ReadError::from_io(rel, error))?.file_type();
+            if !kind.is_symlink() || (ahead.is_empty() && !follow_last) {
+                continue;
+            }
+            link_count += 1;
+            if link_count > MOST_LINKS {
+                return Err(not_there());
+            }
+            let target = fs::read_link(&path).map_err(|error| ReadError::from_io(rel, error))?;
+            self.note(|recording| recording.link(&path, &target));
+            let target = target.to_str().ok_or_else(not_there)?;
+            resolved.pop();
+            if target.starts_with('/') {
+                resolved.clear();
+            }
+            ahead.extend(components(target));
+        }
+        Ok(self.joined(&resolved))
+    }
+
+    fn joined(&self, names: &[String]) -> PathBuf {
+        names.iter().fold(self.base.clone(), |path, name| path.join(name))
+    }
+}
+
+/// The names of a path, last first.
+fn components(path: &str) -> Vec<String> {
+    path.rsplit('/').filter(|name| !matches!(*name, "" | ".")).map(str::to_owned).collect()
 }
 
 /// Appends the rest of a file to `bytes`, bounded.
@@ -221,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn follows_links_inside_and_refuses_those_that_lead_out() {
+    fn follows_links_and_never_leaves_the_tree() {
         let folder = tempfile::tempdir().unwrap();
         let base = folder.path();
         fs::create_dir_all(base.join("sys/devices/a")).unwrap();
@@ -230,17 +343,19 @@ mod tests {
         symlink("../devices/a", base.join("sys/class/a")).unwrap();
         symlink("/etc", base.join("sys/class/absolute")).unwrap();
         symlink("../../../../../../../../etc", base.join("sys/class/relative")).unwrap();
+        symlink("/sys/devices/a", base.join("sys/class/rooted")).unwrap();
+        symlink("loop", base.join("sys/class/loop")).unwrap();
         let root = HostRoot::directory(base);
-        assert_eq!(root.read("sys/class/a/mtu").unwrap(), "1500\n");
-        assert_eq!(root.link_target("sys/class/a").unwrap(), "../devices/a");
-        for name in ["absolute", "relative"] {
-            let error = root.read(&format!("sys/class/{name}/passwd")).unwrap_err();
-            assert!(matches!(error, ReadError::Outside { .. }), "{error}");
-            assert!(root.list(&format!("sys/class/{name}")).is_err());
-            assert!(root.link_target(&format!("sys/class/{name}/mtab")).is_err());
+        for name in ["a", "rooted"] {
+            assert_eq!(root.read(&format!("sys/class/{name}/mtu")).unwrap(), "1500\n");
         }
-        let error = root.read("../../../etc/passwd").unwrap_err();
-        assert!(matches!(error, ReadError::Outside { .. } | ReadError::NotThere { .. }), "{error}");
+        assert_eq!(root.link_target("sys/class/a").unwrap(), "../devices/a");
+        for path in
+            ["sys/class/absolute/passwd", "sys/class/relative/passwd", "../../etc/passwd", "sys/class/loop"]
+        {
+            assert!(root.read(path).unwrap_err().is_absent(), "{path}");
+            assert!(root.list(path).is_err() && !root.exists(path));
+        }
     }
 
     #[test]

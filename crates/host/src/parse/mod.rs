@@ -2,8 +2,10 @@
 //! Each parser takes anything and either reads it or says what is wrong.
 
 pub mod cpuset;
+pub mod pci;
 pub mod stat;
 pub mod table;
+pub mod text;
 
 /// Text that does not have the form the kernel gives it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

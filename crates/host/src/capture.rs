@@ -1,0 +1,207 @@
+//! A host in a file: `proc`, `sys` and the drivers' answers in a `.tar.gz`,
+//! without what identifies the machine or its owner.
+//!
+//! What is kept is what the readers saw while they made a report, so that a
+//! captured host gives the same report as the running one did. Beside the
+//! trees the bundle holds `manifest.json` ([`CAPTURE_SCHEMA`]) and
+//! `ethtool.json`.
+
+mod archive;
+mod recording;
+mod scrub;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use clearstream_netlink::ethtool::Ethtool;
+use clearstream_schema::host::HostReport;
+use serde::{Deserialize, Serialize};
+
+pub use self::archive::{Captured, open};
+pub(crate) use self::recording::Recording;
+use crate::{
+    counters,
+    drivers::{Answers, Drivers},
+    inspect,
+    root::HostRoot,
+};
+
+/// Name of the bundle's format.
+pub const CAPTURE_SCHEMA: &str = "clearstream.host-capture";
+/// Its version.
+pub const CAPTURE_VERSION: u32 = 1;
+
+const MANIFEST: &str = "manifest.json";
+const ETHTOOL: &str = "ethtool.json";
+
+/// Files that a later reader may want and today's report does not use.
+const ALSO_KEPT: &[&str] = &[
+    "proc/meminfo",
+    "proc/net/netstat",
+    "proc/net/snmp",
+    "proc/net/sockstat",
+    "proc/uptime",
+    "proc/pressure/cpu",
+    "sys/devices/system/clocksource/clocksource0/current_clocksource",
+    "sys/devices/system/cpu/smt/active",
+    "sys/devices/system/cpu/isolated",
+    "sys/devices/system/cpu/nohz_full",
+    "sys/kernel/mm/transparent_hugepage/enabled",
+];
+
+/// A capture that could not be written or opened.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    /// The bundle could not be written.
+    #[error("cannot write the capture: {source}")]
+    Write {
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The bundle could not be read.
+    #[error("cannot read the capture {path}: {source}")]
+    Read {
+        /// The bundle.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The bundle is no capture of a host.
+    #[error("{path} is no captured host: {reason}")]
+    NotACapture {
+        /// The bundle.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The bundle was written by a later version.
+    #[error(
+        "{path} has version {found} of the capture format, this program reads up to {CAPTURE_VERSION}: use a newer clearstream"
+    )]
+    Version {
+        /// The bundle.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+    },
+}
+
+/// What goes into a bundle beyond the default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CaptureOptions {
+    /// Keep the host name; else the captured host is called `captured`.
+    pub keep_host_name: bool,
+}
+
+/// `manifest.json`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Manifest {
+    schema: String,
+    version: u32,
+    program: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    page_bytes: Option<u64>,
+    host_name_kept: bool,
+    /// Error numbers of files that were there and could not be read.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    refused: BTreeMap<String, i32>,
+}
+
+/// What a captured tree says about itself.
+#[derive(Debug)]
+pub(crate) struct Bundle {
+    page_bytes: Option<u64>,
+    refused: BTreeMap<String, i32>,
+    ethtool: Result<BTreeMap<String, Answers>, String>,
+}
+
+impl Bundle {
+    /// Reads the two files of a tree; a tree of another origin has neither.
+    pub(crate) fn read(base: &Path) -> Self {
+        let manifest: Manifest = json(&base.join(MANIFEST)).unwrap_or_default();
+        Self {
+            page_bytes: manifest.page_bytes,
+            refused: manifest.refused,
+            ethtool: json(&base.join(ETHTOOL)),
+        }
+    }
+
+    /// The error that reading `rel` gave on the captured host.
+    pub(crate) fn refusal(&self, rel: &str) -> Option<io::Error> {
+        self.refused.get(rel).map(|&code| io::Error::from_raw_os_error(code))
+    }
+}
+
+fn json<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T, String> {
+    let text = fs::read(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => "not part of this capture".to_owned(),
+        _ => error.to_string(),
+    })?;
+    serde_json::from_slice(&text).map_err(|error| error.to_string())
+}
+
+impl HostRoot {
+    /// Who answers for the drivers; the reason when nobody does.
+    pub(crate) fn drivers(&self) -> Result<Drivers, String> {
+        match self.bundle() {
+            None => Ethtool::open().map(Drivers::Live).map_err(|error| error.to_string()),
+            Some(bundle) => bundle.ethtool.clone().map(Drivers::Captured),
+        }
+    }
+
+    /// Page size of the host; `None` for a capture that does not record it.
+    pub(crate) fn page_bytes(&self) -> Option<u64> {
+        match self.bundle() {
+            None => u64::try_from(rustix::param::page_size()).ok(),
+            Some(bundle) => bundle.page_bytes,
+        }
+    }
+}
+
+/// Writes the scrubbed bundle of a host, without its name.
+pub fn write(root: &HostRoot, out: impl Write) -> Result<(), CaptureError> {
+    write_with(root, out, CaptureOptions::default()).map(|_| ())
+}
+
+/// Writes the scrubbed bundle of a host and returns the report that was made
+/// while it was recorded, which is not scrubbed: the bundle gives the same one
+/// but for what was replaced.
+///
+/// Left out or replaced: MAC and IP addresses (also in interface names made of
+/// them), serial numbers in configuration space and `/proc/cpuinfo`, names of
+/// control groups made of identifiers, and the host name unless asked for.
+/// Never read: routes, neighbours, DMI, command line, environment.
+pub fn write_with(
+    root: &HostRoot,
+    out: impl Write,
+    options: CaptureOptions,
+) -> Result<HostReport, CaptureError> {
+    let recording = Arc::new(Mutex::new(Recording::new(root.base())));
+    let recorder = root.recording(Arc::clone(&recording));
+    let report = inspect::inspect(&recorder);
+    counters::read(&recorder);
+    for path in ALSO_KEPT {
+        // Absent files are no part of the bundle; that is all there is to say.
+        let _ = recorder.read_bytes(path);
+    }
+    let page_bytes = root.page_bytes();
+    drop(recorder);
+    let mut recording = recording.lock().unwrap_or_else(PoisonError::into_inner);
+    let scrubbed = scrub::scrub(&mut recording, options);
+    let manifest = Manifest {
+        schema: CAPTURE_SCHEMA.to_owned(),
+        version: CAPTURE_VERSION,
+        program: concat!("clearstream ", env!("CARGO_PKG_VERSION")).to_owned(),
+        page_bytes,
+        host_name_kept: options.keep_host_name,
+        refused: scrubbed.refused,
+    };
+    archive::write(&manifest, &scrubbed.answers, &scrubbed.entries, out)
+        .map_err(|source| CaptureError::Write { source })?;
+    Ok(report)
+}

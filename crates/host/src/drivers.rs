@@ -1,0 +1,95 @@
+//! What drivers answer over ethtool netlink: asked on the running host, read
+//! back from `ethtool.json` in a captured one.
+
+use std::collections::BTreeMap;
+
+use clearstream_netlink::ethtool::{Ethtool, EthtoolError};
+use clearstream_schema::host::{NowAndMax, Rss};
+use serde::{Deserialize, Serialize};
+
+/// The answers about one interface.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Answers {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) link_speed_bps: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) receive_ring: Option<NowAndMax>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) transmit_ring: Option<NowAndMax>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) combined_channels: Option<NowAndMax>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) receive_channels: Option<NowAndMax>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) transmit_channels: Option<NowAndMax>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) features: BTreeMap<String, bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) rss: Option<Rss>,
+    /// What was asked for in vain, with the reason.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) untold: BTreeMap<String, String>,
+}
+
+/// Who answers.
+#[derive(Debug)]
+pub(crate) enum Drivers {
+    /// The drivers themselves.
+    Live(Ethtool),
+    /// A captured file.
+    Captured(BTreeMap<String, Answers>),
+}
+
+impl Drivers {
+    /// The answers about an interface; `None` when a capture has none.
+    pub(crate) fn ask(&mut self, interface: &str) -> Option<Answers> {
+        match self {
+            Self::Captured(answers) => answers.get(interface).cloned(),
+            Self::Live(ethtool) => Some(ask(ethtool, interface)),
+        }
+    }
+}
+
+fn ask(ethtool: &mut Ethtool, interface: &str) -> Answers {
+    let mut answers = Answers::default();
+    let mut untold = BTreeMap::new();
+    let mut refused = |what: &str, error: EthtoolError| {
+        untold.insert(what.to_owned(), reason(&error));
+    };
+    match ethtool.link_speed_bps(interface) {
+        Ok(speed) => answers.link_speed_bps = speed,
+        // Virtual and downed interfaces have no speed, which sysfs says too.
+        Err(EthtoolError::NotSupported { .. }) => {}
+        Err(error) => refused("link speed", error),
+    }
+    match ethtool.rings(interface) {
+        Ok(rings) => (answers.receive_ring, answers.transmit_ring) = (rings.receive, rings.transmit),
+        Err(error) => refused("rings", error),
+    }
+    match ethtool.channels(interface) {
+        Ok(channels) => {
+            answers.combined_channels = channels.combined;
+            (answers.receive_channels, answers.transmit_channels) = (channels.receive, channels.transmit);
+        }
+        Err(error) => refused("channels", error),
+    }
+    match ethtool.features(interface) {
+        Ok(features) => answers.features = features,
+        Err(error) => refused("offloads", error),
+    }
+    match ethtool.rss(interface) {
+        Ok(rss) => answers.rss = Some(rss),
+        Err(error) => refused("receive side scaling", error),
+    }
+    answers.untold = untold;
+    answers
+}
+
+/// The reason without the interface, which the part names already.
+fn reason(error: &EthtoolError) -> String {
+    match error {
+        EthtoolError::NotSupported { .. } => "the driver does not tell".to_owned(),
+        EthtoolError::Refused { source, .. } => source.to_string(),
+        other => other.to_string(),
+    }
+}
