@@ -1,1 +1,160 @@
-//! uring.
+//! A stream socket driven through io_uring with several transfers in flight.
+//!
+//! Only the amount of data matters to a measurement, so that transfers in
+//! flight may finish in any order.
+
+use std::{
+    io,
+    mem::ManuallyDrop,
+    os::fd::{AsRawFd, OwnedFd},
+};
+
+use io_uring::{IoUring, opcode, types};
+
+use crate::memory::Buffer;
+
+/// Which way the bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// To the socket.
+    Send,
+    /// From the socket.
+    Receive,
+}
+
+/// A ring with one buffer per transfer in flight.
+pub struct UringStream {
+    ring: IoUring,
+    socket: OwnedFd,
+    buffers: ManuallyDrop<Vec<Buffer>>,
+    way: Way,
+    in_flight: usize,
+}
+
+impl UringStream {
+    /// Makes a ring for `socket`, which is held as long as the ring.
+    pub fn new(socket: OwnedFd, way: Way, buffers: Vec<Buffer>) -> io::Result<Self> {
+        let entries = u32::try_from(buffers.len()).unwrap_or(u32::MAX).next_power_of_two();
+        // Completions are handled when this thread asks for them, not by
+        // interrupting it (Linux 6.1; io_uring_setup(2)).
+        let ring = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .build(entries)
+            .or_else(|_| IoUring::new(entries))?;
+        Ok(Self { ring, socket, buffers: ManuallyDrop::new(buffers), way, in_flight: 0 })
+    }
+
+    /// Puts every buffer to work.
+    pub fn start(&mut self) -> io::Result<()> {
+        for index in 0..self.buffers.len() {
+            self.queue(index)?;
+        }
+        Ok(())
+    }
+
+    fn queue(&mut self, index: usize) -> io::Result<()> {
+        let fd = types::Fd(self.socket.as_raw_fd());
+        let buffer = &mut self.buffers[index];
+        let length = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
+        let entry = match self.way {
+            Way::Send => opcode::Send::new(fd, buffer.as_ptr(), length).flags(libc::MSG_NOSIGNAL).build(),
+            Way::Receive => opcode::Recv::new(fd, buffer.as_mut_ptr(), length).build(),
+        };
+        // SAFETY: descriptor and buffer are owned by `self`; they are freed
+        // only after every transfer in flight has completed (see `drop`), and
+        // nothing else touches a buffer while its transfer is in flight.
+        let pushed = unsafe { self.ring.submission().push(&entry.user_data(index as u64)) };
+        pushed.map_err(|_| io::Error::other("the submission queue is full"))?;
+        self.in_flight += 1;
+        Ok(())
+    }
+
+    /// Waits for at least one transfer and hands the bytes of each that is
+    /// done to `each`, which says whether to go on with its buffer. Zero bytes
+    /// mean the end of the stream. Returns the transfers still in flight.
+    pub fn wait(&mut self, mut each: impl FnMut(io::Result<usize>) -> bool) -> io::Result<usize> {
+        if self.in_flight == 0 {
+            return Ok(0);
+        }
+        match self.ring.submit_and_wait(1) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(self.in_flight),
+            Err(error) => return Err(error),
+        }
+        // Taken one by one: `queue` needs the ring, too.
+        loop {
+            let Some(done) = self.ring.completion().next() else { return Ok(self.in_flight) };
+            self.in_flight -= 1;
+            let result = usize::try_from(done.result())
+                .map_err(|_| io::Error::from_raw_os_error(done.result().saturating_neg()));
+            if each(result) {
+                self.queue(done.user_data() as usize)?;
+            }
+        }
+    }
+}
+
+impl Drop for UringStream {
+    fn drop(&mut self) {
+        if self.in_flight == 0 {
+            // SAFETY: no transfer is in flight, so nobody else uses the
+            // buffers, and `self` is not used after.
+            unsafe { ManuallyDrop::drop(&mut self.buffers) };
+        }
+        // Else the kernel may still write: the buffers stay mapped for ever,
+        // which costs memory but is safe. Closing the ring cancels the rest.
+    }
+}
+
+impl std::fmt::Debug for UringStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("UringStream").field("way", &self.way).field("in_flight", &self.in_flight).finish()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::{
+        io::Read,
+        net::{Shutdown, TcpListener, TcpStream},
+    };
+
+    use super::*;
+
+    #[test]
+    fn sends_and_receives_every_byte() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let two = listener.accept().unwrap().0;
+        let buffers = || vec![Buffer::new(64 << 10, None).unwrap(), Buffer::new(64 << 10, None).unwrap()];
+        let mut sender = UringStream::new(one.try_clone().unwrap().into(), Way::Send, buffers()).unwrap();
+        let receiving = std::thread::spawn(move || {
+            let mut receiver = UringStream::new(two.into(), Way::Receive, buffers()).unwrap();
+            receiver.start().unwrap();
+            let mut total = 0;
+            let more = |result: io::Result<usize>, total: &mut usize| {
+                let bytes = result.unwrap();
+                *total += bytes;
+                bytes > 0
+            };
+            while receiver.wait(|result| more(result, &mut total)).unwrap() > 0 {}
+            total
+        });
+        sender.start().unwrap();
+        let mut sent = 0;
+        while sender
+            .wait(|result| {
+                sent += result.unwrap();
+                sent < 4 << 20
+            })
+            .unwrap()
+            > 0
+        {}
+        one.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(receiving.join().unwrap(), sent);
+        assert!(sent >= 4 << 20);
+        assert_eq!((&one).read(&mut [0]).unwrap(), 0, "the other end has read all and gone");
+    }
+}
