@@ -14,3 +14,4 @@ pub mod tcp_info;
 pub mod timestamp;
 pub mod tun;
 pub mod uring;
+pub mod usage;
