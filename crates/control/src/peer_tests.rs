@@ -1,6 +1,9 @@
 //! A controller and an agent in one process, over a pair of sockets.
 
 use std::{
+    io::{Read, Write},
+    ops::ControlFlow,
+    os::unix::net::UnixStream,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -11,11 +14,19 @@ use std::{
 };
 
 use clearstream_schema::{
-    control::{AgentEvent, Failure, FailureKind, Reply, Request},
+    control::{AgentEvent, Failure, FailureKind, Hello, Message, Reply, Request},
     flow::SideInterval,
 };
 
-use crate::{EventSender, Handler, PeerError, memory_pair, session::SILENCE};
+use crate::{
+    EventSender, Handler, Peer, PeerError, StartCause,
+    agent::serve_link,
+    event::QUEUE_BYTES,
+    frame::{Decoder, FRAME_LIMIT, encode},
+    link::{Link, Transport},
+    memory_pair,
+    session::{HELLO_TIMEOUT, Role, SILENCE, own_hello},
+};
 
 /// Answers by the number of the test it is asked to start.
 struct Scripted {
@@ -141,4 +152,115 @@ fn events_before_the_loss_are_kept_then_the_loss_is_told() {
         }
     };
     assert!(matches!(lost, PeerError::Lost { .. }), "{lost}");
+}
+
+/// A peer whose agent says exactly `bytes` and then hangs up or, with `stay`,
+/// goes on listening.
+fn peer_of(bytes: &[u8], stay: bool) -> Result<Peer, PeerError> {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    theirs.write_all(bytes).unwrap();
+    thread::spawn(move || {
+        if stay {
+            // Until the controller has gone.
+            let _ = theirs.read_to_end(&mut Vec::new());
+        }
+    });
+    let transport = Transport::unix(ours).unwrap();
+    Peer::open("dtn2".into(), String::new(), transport, None, Duration::from_secs(1), &mut |_| {
+        ControlFlow::Continue(())
+    })
+}
+
+fn said(messages: &[Message]) -> Vec<u8> {
+    messages.iter().flat_map(|message| encode(message).unwrap()).collect()
+}
+
+#[test]
+fn agents_that_never_come_up_properly_are_told_apart() {
+    let greeting = Message::Hello(own_hello());
+    let error = peer_of(b"", false).map(drop).unwrap_err();
+    assert!(matches!(error, PeerError::Start { cause: StartCause::Connection, .. }), "{error}");
+    let error = peer_of(b"", true).map(drop).unwrap_err();
+    assert!(error.to_string().contains("no greeting came in time"), "{error}");
+    let error = peer_of(&said(std::slice::from_ref(&greeting))[..20], false).map(drop).unwrap_err();
+    assert!(error.to_string().contains("in the middle of a message"), "{error}");
+    let error = peer_of(b"\0\0\0\x04oops", true).map(drop).unwrap_err();
+    assert!(matches!(error, PeerError::Protocol { .. }), "{error}");
+    let hello = Hello { major: own_hello().major + 1, version: "9.0.0".into(), ..own_hello() };
+    let error = peer_of(&said(&[Message::Hello(hello)]), true).map(drop).unwrap_err();
+    assert!(matches!(error, PeerError::Version { .. }), "{error}");
+    assert!(error.to_string().contains("install clearstream 9.0.0"), "{error}");
+    let busy = Message::Goodbye { reason: "busy with bob".into(), kind: Some(FailureKind::Busy) };
+    let error = peer_of(&said(&[greeting, busy]), false).map(drop).unwrap_err();
+    assert_eq!(error.failure().unwrap().kind, FailureKind::Busy);
+}
+
+#[test]
+fn goodbye_in_the_middle_of_a_request_ends_it() {
+    let leaving = Message::Goodbye { reason: "the power fails".into(), kind: None };
+    let bytes = said(&[Message::Hello(own_hello()), Message::Ready, leaving]);
+    let mut peer = peer_of(&bytes, false).unwrap();
+    let error = peer.request(Request::Inspect).unwrap_err();
+    assert!(matches!(error, PeerError::Lost { .. }), "{error}");
+    assert!(error.to_string().contains("the power fails"), "{error}");
+}
+
+#[test]
+fn engine_is_never_held_up_by_a_controller_that_does_not_read() {
+    struct Flood;
+    impl Handler for Flood {
+        fn handle(&mut self, request: Request, events: &EventSender) -> Result<Reply, Failure> {
+            if request == Request::ProbeClose {
+                let flows = vec![Default::default(); 1000];
+                for index in 0..1000 {
+                    let interval =
+                        Box::new(SideInterval { index, flows: flows.clone(), ..Default::default() });
+                    events.send(AgentEvent::FlowInterval { test: 1, interval });
+                }
+            }
+            let failure = None;
+            events.send(AgentEvent::FlowFinished { test: 1, notices: Vec::new(), failure });
+            Ok(Reply::Empty)
+        }
+    }
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let transport = Transport::unix(theirs).unwrap();
+    let link = Link::start(Role::Agent, own_hello(), HELLO_TIMEOUT, transport).unwrap();
+    let (answered, flooded) = channel();
+    let agent = thread::spawn(move || {
+        struct Watched(Flood, Sender<()>);
+        impl Handler for Watched {
+            fn handle(&mut self, request: Request, events: &EventSender) -> Result<Reply, Failure> {
+                let reply = self.0.handle(request, events);
+                let _ = self.1.send(());
+                reply
+            }
+        }
+        drop(serve_link(link, Watched(Flood, answered)));
+    });
+    let request = Message::Request { id: 1, request: Box::new(Request::ProbeClose) };
+    ours.write_all(&said(&[Message::Hello(own_hello()), request])).unwrap();
+    // The handler is through although not a byte was read.
+    flooded.recv_timeout(Duration::from_secs(20)).unwrap();
+    let mut decoder = Decoder::new(FRAME_LIMIT);
+    let (mut kept, mut dropped, mut bytes) = (0, 0, 0);
+    let mut buffer = vec![0; 64 << 10];
+    'reading: loop {
+        let count = ours.read(&mut buffer).unwrap();
+        assert!(count > 0);
+        decoder.push(&buffer[..count]);
+        while let Some(frame) = decoder.next_frame().unwrap() {
+            bytes += frame.len();
+            match serde_json::from_slice(&frame).unwrap() {
+                Message::Event(AgentEvent::FlowInterval { .. }) => kept += 1,
+                Message::Event(AgentEvent::EventsDropped { count }) => dropped += count,
+                Message::Event(AgentEvent::FlowFinished { .. }) => break 'reading,
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(kept + dropped, 1000);
+    assert!(dropped > 0 && bytes < 2 * QUEUE_BYTES, "{dropped} dropped, {bytes} bytes kept");
+    drop(ours);
+    agent.join().unwrap();
 }

@@ -51,6 +51,11 @@ pub(super) fn decode(frame: &[u8], newer: Option<&Hello>) -> Decoded {
                     }
                     None => Decoded::Bad(error.to_string()),
                 },
+                // Its reason is understood whatever else it carries.
+                Some((kind, content)) if kind == "goodbye" => {
+                    let reason = content.get("reason").and_then(Value::as_str).unwrap_or("no reason given");
+                    Decoded::Known(Box::new(Message::Goodbye { reason: reason.to_owned(), kind: None }))
+                }
                 // Nobody waits for these; a known one with a broken inside is
                 // a newer form of it.
                 _ => Decoded::Ignored,

@@ -276,6 +276,14 @@ fn unknown_answer_of_a_newer_agent_fails_the_request_alone() {
 }
 
 #[test]
+fn goodbye_of_a_newer_agent_keeps_its_reason() {
+    let mut pair = Pair::new(ours(), hello(1, 1, "0.2.0", "dtn2"));
+    pair.exchange();
+    pair.controller.feed(&frame_of(r#"{"goodbye":{"reason":"too warm","kind":"overheated"}}"#), pair.now);
+    assert_eq!(pair.controller.end(), Some(&SessionEnd::Goodbye { reason: "too warm".into(), kind: None }));
+}
+
+#[test]
 fn what_breaks_the_rules_ends_the_session() {
     let inspect = |id| frame_of(&format!(r#"{{"request":{{"id":{id},"request":"inspect"}}}}"#));
     let again = frame_of(r#"{"hello":{"major":1,"minor":0,"version":"1","host":"h"}}"#);

@@ -36,6 +36,8 @@ use crate::{
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often the stop flag and the queue are looked at.
 const LOOK: Duration = Duration::from_millis(200);
+/// Last word to the sessions of a daemon that ends.
+const STOPPED: &str = "the daemon was stopped";
 /// Pause after the system had no socket left for us.
 const EXHAUSTED: Duration = Duration::from_millis(100);
 
@@ -238,7 +240,7 @@ impl Server {
             };
             self.doorway.close();
             for shared in self.sessions.lock().unwrap_or_else(PoisonError::into_inner).values() {
-                shared.with(|state, now| state.session.goodbye("the daemon was stopped", None, now));
+                shared.with(|state, now| state.session.goodbye(STOPPED, None, now));
             }
             result
         })
@@ -369,8 +371,8 @@ impl Server {
                     return Err(format!("\"{client}\" sent a request before its turn"));
                 }
                 None if stop.load(Ordering::SeqCst) => {
-                    link.close("the daemon was stopped", None);
-                    return Err(format!("\"{client}\": the daemon was stopped"));
+                    link.close(STOPPED, None);
+                    return Err(format!("\"{client}\": {STOPPED}"));
                 }
                 None => {}
             }
