@@ -1,0 +1,297 @@
+//! ClearStream's flow engine beside iperf3, iperf and nuttcp, interleaved in
+//! pairs on one machine; writes `bench/RESULTS.md`.
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod error;
+mod fingerprint;
+mod parse;
+mod place;
+mod program;
+mod results;
+mod run;
+mod tool;
+
+use std::{
+    path::PathBuf,
+    process::ExitCode,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use error::BenchError;
+use place::{Ground, Place};
+use results::{Cell, Pairing};
+use tool::{Settings, Tool, shown};
+
+const USAGE: &str = "usage: clearstream-bench [--quick] [--pairs COUNT] [--seconds SECONDS] [--output FILE]";
+/// Control port of peers; their data ports follow it.
+const PORT: u16 = 5301;
+/// Cells of a grid that are measured again.
+const FINALISTS: usize = 3;
+
+/// What was asked for.
+struct Plan {
+    /// Pairs of each comparison.
+    pairs: u32,
+    /// Length of a run of a pair.
+    seconds: u32,
+    /// Length of a run of the grid.
+    grid_seconds: u32,
+    /// Further runs of the best cells of the grid.
+    repeats: u32,
+    flows: &'static [u32],
+    quick: bool,
+    output: PathBuf,
+}
+
+impl Plan {
+    fn read(mut arguments: impl Iterator<Item = String>) -> Result<Self, BenchError> {
+        let output = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/RESULTS.md"));
+        let mut plan =
+            Self { pairs: 5, seconds: 5, grid_seconds: 2, repeats: 2, flows: &[1, 2], quick: false, output };
+        let (mut pairs, mut seconds) = (None, None);
+        let usage = |what: String| BenchError::Usage(format!("{what}; {USAGE}"));
+        while let Some(argument) = arguments.next() {
+            let mut value = || arguments.next().ok_or_else(|| usage(format!("{argument} needs a value")));
+            let number = |text: String| match text.parse::<u32>() {
+                Ok(number) if number > 0 => Ok(number),
+                _ => Err(usage(format!("{text} is no count"))),
+            };
+            match argument.as_str() {
+                "--quick" => {
+                    plan = Self { pairs: 2, seconds: 1, grid_seconds: 1, repeats: 0, quick: true, ..plan }
+                }
+                "--pairs" => pairs = Some(number(value()?)?),
+                "--seconds" => seconds = Some(number(value()?)?),
+                "--output" => plan.output = PathBuf::from(value()?),
+                _ => return Err(usage(format!("unknown option {argument}"))),
+            }
+        }
+        plan.pairs = pairs.unwrap_or(plan.pairs);
+        plan.seconds = seconds.unwrap_or(plan.seconds);
+        Ok(plan)
+    }
+}
+
+fn main() -> ExitCode {
+    match Plan::read(std::env::args().skip(1)).and_then(|plan| compare(&plan)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error}");
+            match error {
+                BenchError::Usage(_) => ExitCode::from(2),
+                BenchError::Interrupted => ExitCode::from(130),
+                _ => ExitCode::FAILURE,
+            }
+        }
+    }
+}
+
+/// Everything; what was measured is written also when it ends early.
+fn compare(plan: &Plan) -> Result<(), BenchError> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone())
+            .map_err(|source| BenchError::File { path: "signal handler".into(), source })?;
+    }
+    let ground = Ground::open()?;
+    let mut session =
+        Session { plan, ground, stop: &stop, cells: Vec::new(), pairings: Vec::new(), notes: Vec::new() };
+    if plan.quick {
+        session.notes.push("a quick run: too few and too short to conclude from.".to_owned());
+    }
+    let outcome = session.all();
+    if let Err(error) = &outcome {
+        session.notes.push(format!("not complete: {error}"));
+    }
+    session.write()?;
+    println!("\nwritten to {}", plan.output.display());
+    outcome
+}
+
+struct Session<'a> {
+    plan: &'a Plan,
+    ground: Ground,
+    stop: &'a AtomicBool,
+    cells: Vec<Cell>,
+    pairings: Vec<Pairing>,
+    notes: Vec<String>,
+}
+
+impl Session<'_> {
+    fn all(&mut self) -> Result<(), BenchError> {
+        let peers = self.ground.peers();
+        for &place in self.ground.places() {
+            for &flows in self.plan.flows {
+                println!("{}, flows: {flows}", place.title());
+                let mut tools = vec![Tool::Clearstream];
+                tools.extend(&peers);
+                self.grid(place, flows, &tools)?;
+                self.pair(place, flows, Tool::Iperf3, Settings::DEFAULT, Settings::DEFAULT)?;
+                let ours = self.best(place, flows, Tool::Clearstream);
+                for &peer in &peers {
+                    let theirs = self.best(place, flows, peer);
+                    self.pair(place, flows, peer, ours, theirs)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn run(
+        &self,
+        place: Place,
+        flows: u32,
+        tool: Tool,
+        settings: Settings,
+        seconds: u32,
+    ) -> Result<run::Outcome, BenchError> {
+        let shape = self.ground.shape(place, flows, seconds, PORT)?;
+        run::run(&self.ground, place, tool, settings, &shape, self.stop)
+    }
+
+    /// Every cell once, programs taking turns; then the best ones again.
+    fn grid(&mut self, place: Place, flows: u32, tools: &[Tool]) -> Result<(), BenchError> {
+        let grids: Vec<(Tool, Vec<Settings>)> = tools.iter().map(|&tool| (tool, tool.grid())).collect();
+        let longest = grids.iter().map(|(_, grid)| grid.len()).max().unwrap_or(0);
+        let first = self.cells.len();
+        for index in 0..longest {
+            for (tool, grid) in &grids {
+                let Some(&settings) = grid.get(index) else { continue };
+                let outcome = self.run(place, flows, *tool, settings, self.plan.grid_seconds)?;
+                println!("  {} {settings}: {:.1} Gb/s", tool.program(), outcome.gbps);
+                self.cells.push(Cell { place, flows, tool: *tool, settings, outcomes: vec![outcome] });
+            }
+        }
+        for _ in 0..self.plan.repeats {
+            for &tool in tools {
+                for index in self.finalists(first, tool) {
+                    let settings = self.cells[index].settings;
+                    let outcome = self.run(place, flows, tool, settings, self.plan.grid_seconds)?;
+                    self.cells[index].outcomes.push(outcome);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The best cells by their first run, which does not change.
+    fn finalists(&self, first: usize, tool: Tool) -> Vec<usize> {
+        let mut indexes: Vec<usize> =
+            (first..self.cells.len()).filter(|&index| self.cells[index].tool == tool).collect();
+        indexes.sort_by(|&a, &b| self.cells[b].outcomes[0].gbps.total_cmp(&self.cells[a].outcomes[0].gbps));
+        indexes.truncate(FINALISTS);
+        indexes
+    }
+
+    /// Settings with the best median among those measured most often.
+    fn best(&self, place: Place, flows: u32, tool: Tool) -> Settings {
+        self.cells
+            .iter()
+            .filter(|cell| (cell.place, cell.flows, cell.tool) == (place, flows, tool))
+            .max_by(|a, b| {
+                let key = |cell: &Cell| (cell.outcomes.len(), cell.goodput().median);
+                let ((runs_a, a), (runs_b, b)) = (key(a), key(b));
+                runs_a.cmp(&runs_b).then(a.total_cmp(&b))
+            })
+            .map_or(Settings::DEFAULT, |cell| cell.settings)
+    }
+
+    fn pair(
+        &mut self,
+        place: Place,
+        flows: u32,
+        peer: Tool,
+        ours: Settings,
+        theirs: Settings,
+    ) -> Result<(), BenchError> {
+        let shape = self.ground.shape(place, flows, self.plan.seconds, PORT)?;
+        let mut pairing = Pairing {
+            place,
+            flows,
+            peer,
+            ours_settings: ours,
+            peer_settings: theirs,
+            ours_line: shown(&Tool::Clearstream.client(ours, &shape)),
+            peer_line: shown(&peer.client(theirs, &shape)),
+            pairs: Vec::new(),
+        };
+        let mut outcome = Ok(());
+        for turn in 0..self.plan.pairs {
+            match self.one_pair(&pairing, turn % 2 == 0) {
+                Ok(pair) => {
+                    println!(
+                        "  pair {}: {:.1} against {} {:.1} Gb/s ({:.2})",
+                        turn + 1,
+                        pair.0.gbps,
+                        peer.program(),
+                        pair.1.gbps,
+                        pair.0.gbps / pair.1.gbps
+                    );
+                    pairing.pairs.push(pair);
+                }
+                Err(error) => {
+                    outcome = Err(error);
+                    break;
+                }
+            }
+        }
+        if !pairing.pairs.is_empty() {
+            self.pairings.push(pairing);
+        }
+        outcome
+    }
+
+    fn one_pair(
+        &self,
+        pairing: &Pairing,
+        ours_first: bool,
+    ) -> Result<(run::Outcome, run::Outcome), BenchError> {
+        let Pairing { place, flows, peer, ours_settings, peer_settings, .. } = *pairing;
+        let seconds = self.plan.seconds;
+        let ours = || self.run(place, flows, Tool::Clearstream, ours_settings, seconds);
+        let theirs = || self.run(place, flows, peer, peer_settings, seconds);
+        if ours_first {
+            let first = ours()?;
+            Ok((first, theirs()?))
+        } else {
+            let first = theirs()?;
+            Ok((ours()?, first))
+        }
+    }
+
+    fn write(&self) -> Result<(), BenchError> {
+        let arguments: Vec<String> = std::env::args().skip(1).collect();
+        let command = if arguments.is_empty() {
+            "make bench".to_owned()
+        } else {
+            format!("make bench BENCH=\"{}\"", arguments.join(" "))
+        };
+        let page =
+            results::page(&command, &self.ground.described(), &self.notes, &self.pairings, &self.cells);
+        std::fs::write(&self.plan.output, page)
+            .map_err(|source| BenchError::File { path: self.plan.output.clone(), source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(words: &[&str]) -> Result<Plan, BenchError> {
+        Plan::read(words.iter().map(|&word| word.to_owned()))
+    }
+
+    #[test]
+    fn options_are_read_and_slips_are_told() {
+        let usual = plan(&[]).unwrap();
+        assert!(usual.pairs >= 5 && usual.output.ends_with("bench/RESULTS.md"));
+        let quick = plan(&["--pairs", "3", "--quick", "--output", "/dev/null"]).unwrap();
+        assert_eq!((quick.pairs, quick.quick, quick.seconds), (3, true, 1));
+        for words in [&["--pairs"][..], &["--pairs", "0"], &["--fast"], &["--seconds", "x"]] {
+            let error = plan(words).err().unwrap().to_string();
+            assert!(error.contains("usage:"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Where the runs take place. As root both places are in the lab `two-hosts`,
+//! so that the congestion control of everybody can be set by the route (a
+//! namespace may not choose its default, and one program has no option for
+//! it). Without root there is only this machine's own loopback.
+
+use std::process::Command;
+
+use clearstream_lab::RunningLab;
+
+use crate::{
+    error::BenchError,
+    program,
+    tool::{Shape, Tool},
+};
+
+const LAB: &str = "two-hosts";
+const SENDER: &str = "alpha";
+const RECEIVER: &str = "beta";
+const CONGESTION_CONTROL: &str = "cubic";
+
+/// A pair of ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Loopback of one host.
+    Loopback,
+    /// The veth pair between two hosts of the lab.
+    Veth,
+}
+
+impl Place {
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Loopback => "loopback",
+            Self::Veth => "veth between two namespaces",
+        }
+    }
+}
+
+/// What the runs take place in; the lab goes down with it.
+pub(crate) struct Ground {
+    lab: Option<RunningLab>,
+    brought_up: bool,
+}
+
+impl Ground {
+    /// Brings the lab up as root; without root, says so and does without.
+    pub(crate) fn open() -> Result<Self, BenchError> {
+        if !rustix::process::geteuid().is_root() {
+            return Ok(Self { lab: None, brought_up: false });
+        }
+        let running = clearstream_lab::open(LAB).ok();
+        let brought_up = running.is_none();
+        if brought_up {
+            finish(Command::new(program::path()).args(["lab", "up", LAB]))?;
+        }
+        let lab = match running {
+            Some(lab) => lab,
+            None => clearstream_lab::open(LAB)?,
+        };
+        let ground = Self { lab: Some(lab), brought_up };
+        ground.choose_congestion_control()?;
+        Ok(ground)
+    }
+
+    pub(crate) fn places(&self) -> &'static [Place] {
+        if self.lab.is_some() { &[Place::Loopback, Place::Veth] } else { &[Place::Loopback] }
+    }
+
+    /// Programs that can run here under the same congestion control.
+    pub(crate) fn peers(&self) -> Vec<Tool> {
+        let by_route = self.lab.is_some() || own_default() == CONGESTION_CONTROL;
+        Tool::PEERS.into_iter().filter(|tool| by_route || tool.sets_congestion_control()).collect()
+    }
+
+    /// Shape of a run.
+    pub(crate) fn shape(
+        &self,
+        place: Place,
+        flows: u32,
+        seconds: u32,
+        port: u16,
+    ) -> Result<Shape, BenchError> {
+        let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
+        let (address, ends) = match (&self.lab, place) {
+            (None, _) => ("127.0.0.1".to_owned(), words(&["localhost"])),
+            (Some(_), Place::Loopback) => {
+                let ends = ["--lab", LAB, "--client", SENDER, "--server", SENDER, "--address", "127.0.0.1"];
+                ("127.0.0.1".to_owned(), words(&ends))
+            }
+            (Some(lab), Place::Veth) => (
+                lab.address(RECEIVER)?.to_string(),
+                words(&["--lab", LAB, "--client", SENDER, "--server", RECEIVER]),
+            ),
+        };
+        let congestion_control = self.lab.is_none().then(|| CONGESTION_CONTROL.to_owned());
+        Ok(Shape { flows, seconds, address, port, ends, congestion_control })
+    }
+
+    /// The command at the sending end. Ours enters the lab by itself.
+    pub(crate) fn sending(&self, tool: Tool, command: Command) -> Result<Command, BenchError> {
+        match &self.lab {
+            Some(lab) if tool != Tool::Clearstream => Ok(lab.command(SENDER, command)?),
+            _ => Ok(command),
+        }
+    }
+
+    /// The command at the receiving end.
+    pub(crate) fn receiving(&self, place: Place, command: Command) -> Result<Command, BenchError> {
+        let host = if place == Place::Veth { RECEIVER } else { SENDER };
+        match &self.lab {
+            Some(lab) => Ok(lab.command(host, command)?),
+            None => Ok(command),
+        }
+    }
+
+    /// One line for the results.
+    pub(crate) fn described(&self) -> String {
+        match &self.lab {
+            Some(_) => format!(
+                "Both places are in the lab `{LAB}`; congestion control `{CONGESTION_CONTROL}` for everybody, by route."
+            ),
+            None => format!(
+                "Not root: this machine's own loopback only, no veth; congestion control `{CONGESTION_CONTROL}` set on \
+                 each socket, and programs that cannot set it are left out."
+            ),
+        }
+    }
+
+    fn choose_congestion_control(&self) -> Result<(), BenchError> {
+        let Some(lab) = &self.lab else { return Ok(()) };
+        // The kernel's own routes stay; these are more specific or preferred.
+        for host in [SENDER, RECEIVER] {
+            let address = lab.address(host)?;
+            let loopback = ["route", "replace", "local", "127.0.0.1", "dev", "lo", "table", "local"];
+            let mut command = Command::new("ip");
+            command.args(loopback).args(["congctl", CONGESTION_CONTROL]);
+            finish(&mut lab.command(host, command)?)?;
+            let other = lab.address(if host == SENDER { RECEIVER } else { SENDER })?;
+            let mut command = Command::new("ip");
+            command.args(["route", "replace", &format!("{other}/32"), "dev", "eth0"]);
+            command.args(["src", &address.to_string(), "congctl", CONGESTION_CONTROL]);
+            finish(&mut lab.command(host, command)?)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        if self.brought_up {
+            let _ = finish(Command::new(program::path()).args(["lab", "down", LAB]));
+        }
+    }
+}
+
+fn own_default() -> String {
+    let read = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
+    read.map(|text| text.trim().to_owned()).unwrap_or_default()
+}
+
+/// Runs a short command to its end.
+fn finish(command: &mut Command) -> Result<(), BenchError> {
+    let line = crate::tool::shown(command);
+    let output = command.output().map_err(|source| BenchError::Start { program: line.clone(), source })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(BenchError::Run { line, message })
+}

@@ -1,0 +1,311 @@
+//! The programs that are compared, what can be set, and their command lines.
+
+use std::{fmt, process::Command};
+
+use crate::parse::{self, Goodput};
+
+/// A program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Tool {
+    Clearstream,
+    Iperf3,
+    Iperf,
+    Nuttcp,
+}
+
+/// Where the threads of the two ends run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Pin {
+    /// Where the scheduler puts them.
+    Free,
+    /// All senders on core 0, all receivers on core 1.
+    Apart,
+    /// Both ends on core 0 (two flows: on cores 0 and 1, where the program
+    /// can be told so per flow).
+    Together,
+}
+
+/// What is varied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Settings {
+    /// Bytes of one write and read; the program's own default when absent.
+    pub block_kib: Option<u32>,
+    pub pin: Pin,
+    /// Receive low-water mark of half a block.
+    pub low_water: bool,
+}
+
+/// One run's shape.
+#[derive(Debug, Clone)]
+pub(crate) struct Shape {
+    pub flows: u32,
+    pub seconds: u32,
+    /// Address of the receiving end.
+    pub address: String,
+    pub port: u16,
+    /// Options of `clearstream flow` that say where the ends are.
+    pub ends: Vec<String>,
+    /// Congestion control set on each socket, where it is not set by the route.
+    pub congestion_control: Option<String>,
+}
+
+impl Settings {
+    pub(crate) const DEFAULT: Self = Self { block_kib: None, pin: Pin::Free, low_water: false };
+}
+
+impl fmt::Display for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Self::DEFAULT {
+            return f.write_str("defaults");
+        }
+        match self.block_kib {
+            Some(1024) => f.write_str("1 MiB")?,
+            Some(kib) => write!(f, "{kib} KiB")?,
+            None => f.write_str("own block size")?,
+        }
+        f.write_str(match self.pin {
+            Pin::Free => ", not pinned",
+            Pin::Apart => ", two cores",
+            Pin::Together => ", ends on one core",
+        })?;
+        if self.low_water { f.write_str(", low-water mark") } else { Ok(()) }
+    }
+}
+
+impl Tool {
+    pub(crate) const PEERS: [Self; 3] = [Self::Iperf3, Self::Iperf, Self::Nuttcp];
+
+    pub(crate) fn program(self) -> &'static str {
+        match self {
+            Self::Clearstream => "clearstream",
+            Self::Iperf3 => "iperf3",
+            Self::Iperf => "iperf",
+            Self::Nuttcp => "nuttcp",
+        }
+    }
+
+    /// Everything that is tried to find the program's best.
+    pub(crate) fn grid(self) -> Vec<Settings> {
+        let mut grid = vec![Settings::DEFAULT];
+        for pin in [Pin::Free, Pin::Apart, Pin::Together] {
+            for block_kib in [128, 512, 1024] {
+                let plain = Settings { block_kib: Some(block_kib), pin, low_water: false };
+                grid.push(plain);
+                // No peer has it.
+                if self == Self::Clearstream && block_kib > 128 {
+                    grid.push(Settings { low_water: true, ..plain });
+                }
+            }
+        }
+        grid
+    }
+
+    /// True when a congestion control can be set per socket.
+    pub(crate) fn sets_congestion_control(self) -> bool {
+        self != Self::Nuttcp
+    }
+
+    /// The receiving end, to be started first; ours starts both by itself.
+    pub(crate) fn server(self, settings: Settings, shape: &Shape) -> Option<Command> {
+        let port = shape.port.to_string();
+        let mut command = match self {
+            Self::Clearstream => return None,
+            Self::Iperf3 => line(None, &["iperf3", "-s", "-1", "-p", &port]),
+            Self::Iperf => line(core(settings.pin, 1), &["iperf", "-s", "-p", &port, "-y", "C"]),
+            Self::Nuttcp => {
+                let data = (shape.port + 1).to_string();
+                line(core(settings.pin, 1), &["nuttcp", "-1", "--nofork", "-P", &port, "-p", &data])
+            }
+        };
+        if let (Self::Iperf, Some(kib)) = (self, settings.block_kib) {
+            command.args(["-l", &format!("{kib}K")]);
+        }
+        Some(command)
+    }
+
+    /// The sending end, which ends by itself.
+    pub(crate) fn client(self, settings: Settings, shape: &Shape) -> Command {
+        match self {
+            Self::Clearstream => ours(settings, shape),
+            Self::Iperf3 => iperf3(settings, shape),
+            Self::Iperf => iperf(settings, shape),
+            Self::Nuttcp => nuttcp(settings, shape),
+        }
+    }
+
+    /// Reads the result out of what the two ends printed.
+    pub(crate) fn goodput(self, client: &str, server: &str) -> Result<Goodput, String> {
+        match self {
+            Self::Clearstream => parse::clearstream(client),
+            Self::Iperf3 => parse::iperf3(client),
+            Self::Iperf => parse::iperf(server),
+            Self::Nuttcp => parse::nuttcp(client),
+        }
+    }
+}
+
+/// Core of one end (0 sends, 1 receives), when pinned.
+fn core(pin: Pin, end: u32) -> Option<u32> {
+    match pin {
+        Pin::Free => None,
+        Pin::Apart => Some(end),
+        Pin::Together => Some(0),
+    }
+}
+
+/// A command line, under `taskset` when on a core: for programs without an
+/// option of their own for each end.
+fn line(core: Option<u32>, words: &[&str]) -> Command {
+    let mut all: Vec<String> = Vec::new();
+    if let Some(core) = core {
+        all.extend(["taskset".to_owned(), "-c".to_owned(), core.to_string()]);
+    }
+    all.extend(words.iter().map(|&word| word.to_owned()));
+    let mut command = Command::new(&all[0]);
+    command.args(&all[1..]);
+    command
+}
+
+fn ours(settings: Settings, shape: &Shape) -> Command {
+    let mut command = Command::new(crate::program::path());
+    command.args(["flow", "--json", "--warm-up", "0s"]).args(["--duration", &format!("{}s", shape.seconds)]);
+    if shape.flows != 1 {
+        command.args(["--flows", &shape.flows.to_string()]);
+    }
+    if let Some(kib) = settings.block_kib {
+        command.args(["--transfer", &format!("{kib}KiB")]);
+        if settings.low_water {
+            command.args(["--receive-low-water", &format!("{}KiB", kib / 2)]);
+        }
+    }
+    match settings.pin {
+        Pin::Free => {}
+        Pin::Apart => drop(command.args(["--sender-cores", "0", "--receiver-cores", "1"])),
+        // Flow 1 takes the second core of each list.
+        Pin::Together if shape.flows > 1 => {
+            command.args(["--sender-cores", "0,1", "--receiver-cores", "0,1"]);
+        }
+        Pin::Together => drop(command.args(["--sender-cores", "0", "--receiver-cores", "0"])),
+    }
+    if let Some(name) = &shape.congestion_control {
+        command.args(["--congestion-control", name]);
+    }
+    command.args(&shape.ends);
+    command
+}
+
+fn iperf3(settings: Settings, shape: &Shape) -> Command {
+    let (port, seconds) = (shape.port.to_string(), shape.seconds.to_string());
+    let mut command = line(None, &["iperf3", "-c", &shape.address, "-p", &port, "-t", &seconds, "-J"]);
+    if shape.flows != 1 {
+        command.args(["-P", &shape.flows.to_string()]);
+    }
+    if let Some(kib) = settings.block_kib {
+        command.args(["-l", &format!("{kib}K")]);
+    }
+    match settings.pin {
+        Pin::Free => {}
+        Pin::Apart => drop(command.args(["-A", "0,1"])),
+        Pin::Together => drop(command.args(["-A", "0,0"])),
+    }
+    if let Some(name) = &shape.congestion_control {
+        command.args(["-C", name]);
+    }
+    command
+}
+
+fn iperf(settings: Settings, shape: &Shape) -> Command {
+    let (port, seconds) = (shape.port.to_string(), shape.seconds.to_string());
+    let words = ["iperf", "-c", &shape.address, "-p", &port, "-t", &seconds, "-y", "C"];
+    let mut command = line(core(settings.pin, 0), &words);
+    if shape.flows != 1 {
+        command.args(["-P", &shape.flows.to_string()]);
+    }
+    if let Some(kib) = settings.block_kib {
+        command.args(["-l", &format!("{kib}K")]);
+    }
+    if let Some(name) = &shape.congestion_control {
+        command.args(["-Z", name]);
+    }
+    command
+}
+
+fn nuttcp(settings: Settings, shape: &Shape) -> Command {
+    let (port, data) = (shape.port.to_string(), (shape.port + 1).to_string());
+    let seconds = shape.seconds.to_string();
+    let mut command =
+        line(core(settings.pin, 0), &["nuttcp", "-P", &port, "-p", &data, "-T", &seconds, "-fparse"]);
+    if shape.flows != 1 {
+        command.arg(format!("-N{}", shape.flows));
+    }
+    if let Some(kib) = settings.block_kib {
+        command.arg(format!("-l{kib}k"));
+    }
+    command.arg(&shape.address);
+    command
+}
+
+/// A command as it is typed.
+pub(crate) fn shown(command: &Command) -> String {
+    let program = command.get_program().to_string_lossy();
+    let name = program.rsplit('/').next().unwrap_or(&program).to_owned();
+    let words = command.get_args().map(|word| word.to_string_lossy().into_owned());
+    std::iter::once(name).chain(words).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(flows: u32) -> Shape {
+        Shape {
+            flows,
+            seconds: 5,
+            address: "10.0.0.2".to_owned(),
+            port: 5301,
+            ends: vec!["localhost".to_owned()],
+            congestion_control: Some("cubic".to_owned()),
+        }
+    }
+
+    #[test]
+    fn command_lines_are_as_a_person_would_type_them() {
+        let best = Settings { block_kib: Some(512), pin: Pin::Apart, low_water: false };
+        let line = |tool: Tool, settings, flows| shown(&tool.client(settings, &shape(flows)));
+        assert_eq!(line(Tool::Iperf3, Settings::DEFAULT, 1), "iperf3 -c 10.0.0.2 -p 5301 -t 5 -J -C cubic");
+        assert_eq!(
+            line(Tool::Iperf3, best, 2),
+            "iperf3 -c 10.0.0.2 -p 5301 -t 5 -J -P 2 -l 512K -A 0,1 -C cubic"
+        );
+        assert_eq!(
+            line(Tool::Iperf, best, 1),
+            "taskset -c 0 iperf -c 10.0.0.2 -p 5301 -t 5 -y C -l 512K -Z cubic"
+        );
+        assert_eq!(
+            line(Tool::Nuttcp, best, 2),
+            "taskset -c 0 nuttcp -P 5301 -p 5302 -T 5 -fparse -N2 -l512k 10.0.0.2"
+        );
+        assert_eq!(
+            line(Tool::Clearstream, Settings::DEFAULT, 1),
+            "clearstream flow --json --warm-up 0s --duration 5s --congestion-control cubic localhost"
+        );
+        let together = Settings { block_kib: Some(1024), pin: Pin::Together, low_water: true };
+        assert_eq!(
+            line(Tool::Clearstream, together, 2),
+            "clearstream flow --json --warm-up 0s --duration 5s --flows 2 --transfer 1024KiB \
+             --receive-low-water 512KiB --sender-cores 0,1 --receiver-cores 0,1 --congestion-control cubic localhost"
+        );
+        let server = Tool::Iperf.server(best, &shape(1)).unwrap();
+        assert_eq!(shown(&server), "taskset -c 1 iperf -s -p 5301 -y C -l 512K");
+    }
+
+    #[test]
+    fn every_program_gets_the_same_blocks_and_pins() {
+        for tool in Tool::PEERS {
+            let theirs = tool.grid();
+            assert_eq!(theirs.len(), 10, "defaults, 3 blocks x 3 pins");
+            let ours = Tool::Clearstream.grid();
+            assert!(theirs.iter().all(|settings| ours.contains(settings)));
+        }
+    }
+}
