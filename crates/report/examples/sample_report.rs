@@ -17,14 +17,14 @@ fn main() {
     let shape = Shape {
         seconds: number(2, 30),
         repetitions: number(1, 5),
-        matrices: vec![8, number(3, 12)],
+        matrices: vec![8, number(3, 48)],
         failing_trial: Some(7),
         ..Shape::default()
     };
     let run = folder.join("run");
     drop(fs::remove_dir_all(&run));
     fs::create_dir_all(&folder).unwrap();
-    let reader = clearstream_40ge(&run, &hosts::nehalem("dtn1"), &hosts::magny_cours("dtn2"), &shape).unwrap();
+    let reader = clearstream_40ge(&run, &hosts::magny_cours("dtn1"), &hosts::magny_cours("dtn2"), &shape).unwrap();
     let start = Instant::now();
     fs::write(folder.join("report.html"), clearstream_report::html(&reader).unwrap()).unwrap();
     let spent = start.elapsed();

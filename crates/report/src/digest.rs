@@ -59,7 +59,6 @@ pub(crate) struct ExperimentDigest {
     /// Ascending by number.
     pub(crate) cells: Vec<Cell>,
     pub(crate) probes: Vec<(u32, ProbeSummary)>,
-    pub(crate) settings: Settings,
     pub(crate) series: Vec<Series>,
 }
 
@@ -99,6 +98,7 @@ pub(crate) struct Digest {
     pub(crate) experiments: Vec<ExperimentDigest>,
     pub(crate) failures: Vec<FailedTrial>,
     pub(crate) notices: Vec<NoticeCount>,
+    pub(crate) settings: Settings,
     pub(crate) delay_lines: Option<DelayLines>,
     pub(crate) trial_count: usize,
 }
@@ -145,7 +145,6 @@ impl ExperimentDigest {
             spec,
             cells: Vec::new(),
             probes: Vec::new(),
-            settings: Settings::default(),
             series: Vec::new(),
         }
     }
@@ -203,6 +202,7 @@ impl Digest {
             experiments: run.study.experiments.iter().cloned().map(ExperimentDigest::new).collect(),
             failures: Vec::new(),
             notices: Vec::new(),
+            settings: Settings::default(),
             delay_lines: None,
             trial_count: 0,
             run,
@@ -232,7 +232,10 @@ impl Digest {
 
     /// Both ends run on the same cores, as in a lab: their core numbers mean the same.
     pub(crate) fn one_machine(&self) -> bool {
-        self.run.lab.is_some() || self.run.client.name == self.run.server.name
+        let (client, server) = (&self.run.client, &self.run.server);
+        (self.run.lab.is_some() || client.name == server.name)
+            && client.cpu_model == server.cpu_model
+            && client.processing_units == server.processing_units
     }
 
     /// The first experiment drawn as `figure` with flow trials in it.
@@ -279,8 +282,8 @@ impl Digest {
                     self.note(&notice.id, &notice.message, &trial.experiment);
                 }
                 let reduced = FlowTrial::of(&trial, summary);
+                self.settings.add(&trial.experiment, summary);
                 let experiment = self.experiment(&trial.experiment);
-                experiment.settings.add(summary);
                 match experiment.cells.iter_mut().find(|cell| cell.number == trial.cell) {
                     Some(cell) => cell.trials.push(reduced),
                     None => experiment.cells.push(Cell {

@@ -28,7 +28,7 @@ pub(crate) struct Document {
     pub(crate) headlines: Vec<Headline>,
     pub(crate) trust: Vec<String>,
     pub(crate) sections: Vec<Section>,
-    pub(crate) settings: Vec<SettingGroup>,
+    pub(crate) settings: Vec<SettingRow>,
     pub(crate) notices: Table,
     pub(crate) failures: Table,
     pub(crate) missing: Table,
@@ -45,13 +45,6 @@ pub(crate) struct Section {
     pub(crate) figures: Vec<Figure>,
     /// Why there is nothing to draw.
     pub(crate) absent: Option<String>,
-}
-
-/// Settings of one experiment.
-#[derive(Debug, Serialize)]
-pub(crate) struct SettingGroup {
-    pub(crate) title: String,
-    pub(crate) rows: Vec<SettingRow>,
 }
 
 /// A name and a value.
@@ -85,12 +78,7 @@ impl Document {
             headlines: summary::headlines(digest),
             trust: summary::trust(digest),
             sections,
-            settings: digest
-                .experiments
-                .iter()
-                .map(|e| SettingGroup { title: e.spec.title.clone(), rows: e.settings.rows() })
-                .filter(|group| !group.rows.is_empty())
-                .collect(),
+            settings: digest.settings.rows(),
             notices: notices(digest),
             failures: failures(digest),
             missing: missing(digest),
@@ -157,7 +145,7 @@ fn hosts(digest: &Digest) -> Section {
         .filter_map(|cell| cell.goodput())
         .map(|estimate| estimate.median)
         .max_by(f64::total_cmp);
-    let alike = same_machine(&run.client, &run.server);
+    let alike = digest.one_machine();
     let mut figures = Vec::new();
     for (role, host) in [("client", &run.client), ("server", &run.server)] {
         if role == "server" && alike {
@@ -165,7 +153,12 @@ fn hosts(digest: &Digest) -> Section {
         }
         let role_text = if alike { "both ends" } else { role };
         figures.push(picture(host, role, role_text, Marks { interrupt_core: interrupt(role) }));
-        figures.extend(staircase::figure(host, role, best));
+        let other = if role == "client" { &run.server } else { &run.client };
+        match (staircase::alike(host, other), role) {
+            (true, "server") => {}
+            (true, _) => figures.extend(staircase::figure(host, "both hosts", best)),
+            (false, role) => figures.extend(staircase::figure(host, role, best)),
+        }
     }
     let slots = [&run.client, &run.server].into_iter().any(|host| staircase::slot(host).is_some());
     Section {
@@ -179,16 +172,6 @@ fn hosts(digest: &Digest) -> Section {
         figures,
         absent: None,
     }
-}
-
-/// Both ends are namespaces of one machine: one picture is enough.
-fn same_machine(a: &HostReport, b: &HostReport) -> bool {
-    let slots = |host: &HostReport| host.nics.iter().filter_map(|nic| nic.pci_address.clone()).collect::<Vec<_>>();
-    a.nodes.iter().map(|n| (&n.cores, &n.distances)).eq(b.nodes.iter().map(|n| (&n.cores, &n.distances)))
-        && a.processing_units == b.processing_units
-        && a.cpu_model == b.cpu_model
-        && slots(a) == slots(b)
-        && (a.name == b.name || slots(a).is_empty())
 }
 
 fn picture(host: &HostReport, role: &str, role_text: &str, marks: Marks) -> Figure {

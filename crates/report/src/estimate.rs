@@ -3,6 +3,8 @@
 pub(crate) use clearstream_stats::median;
 use clearstream_stats::median_interval;
 
+use crate::format::range;
+
 /// The same values always give the same interval.
 const SEED: u64 = 0x40_6e;
 /// Below this many values an interval would only repeat them.
@@ -35,14 +37,14 @@ impl Estimate {
             (1, _) => "one trial, no interval".to_owned(),
             (n, None) => format!("median of {n}, too few for an interval"),
             (n, Some((low, high))) => {
-                format!("median of {n}, 95 % interval {} to {}", unit(low), unit(high))
+                format!("median of {n}, 95 % interval {}", range(&unit(low), &unit(high)))
             }
         }
     }
 
     /// The interval alone, or a dash.
     pub(crate) fn interval_text(&self, unit: impl Fn(f64) -> String) -> String {
-        self.interval.map_or_else(|| "\u{2013}".to_owned(), |(low, high)| format!("{} to {}", unit(low), unit(high)))
+        self.interval.map_or_else(|| "\u{2013}".to_owned(), |(low, high)| range(&unit(low), &unit(high)))
     }
 }
 

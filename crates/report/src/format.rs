@@ -19,6 +19,9 @@ pub(crate) fn number(value: f64) -> String {
 
 /// Bits per second with its unit.
 pub(crate) fn rate(bps: f64) -> String {
+    if bps >= 1e9 && (bps / 1e9).fract() == 0.0 {
+        return format!("{} Gb/s", bps / 1e9);
+    }
     match bps.abs() {
         size if size >= 1e12 => format!("{} Tb/s", number(bps / 1e12)),
         size if size >= 1e9 || size == 0.0 => format!("{} Gb/s", number(bps / 1e9)),
@@ -57,9 +60,16 @@ pub(crate) fn milliseconds(ns: f64) -> String {
     format!("{ms:.decimals$} ms")
 }
 
+/// A percentage to a tenth, below one to a hundredth.
+fn hundredfold(ratio: f64) -> String {
+    let value = ratio * 100.0;
+    let text = if !(1.0..100.0).contains(&value.abs()) { number(value) } else { format!("{value:.1}") };
+    text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
+}
+
 /// A ratio as a signed percentage: `+9.7 %`, `-3.1 %`.
 pub(crate) fn signed_percent(ratio: f64) -> String {
-    let text = number((ratio * 100.0).abs());
+    let text = hundredfold(ratio.abs());
     match text.as_str() {
         "0" => "0 %".to_owned(),
         _ if ratio > 0.0 => format!("+{text} %"),
@@ -69,7 +79,15 @@ pub(crate) fn signed_percent(ratio: f64) -> String {
 
 /// A ratio as a percentage without sign.
 pub(crate) fn percent(ratio: f64) -> String {
-    format!("{} %", number(ratio * 100.0))
+    format!("{} %", hundredfold(ratio))
+}
+
+/// `21.8 to 22.6 Gb/s`: the unit once where both ends have the same.
+pub(crate) fn range(low: &str, high: &str) -> String {
+    match (low.rsplit_once(' '), high.rsplit_once(' ')) {
+        (Some((value, unit)), Some((_, same))) if unit == same => format!("{value} to {high}"),
+        _ => format!("{low} to {high}"),
+    }
 }
 
 /// `1 trial`, `3 trials`.
@@ -129,6 +147,9 @@ mod tests {
         assert_eq!(rate(2_345_000_000.0), "2.35 Gb/s");
         assert_eq!(rate(345_600_000.0), "346 Mb/s");
         assert_eq!(rate(0.0), "0 Gb/s");
+        assert_eq!(rate(40e9), "40 Gb/s");
+        assert_eq!(range("21.8 Gb/s", "22.6 Gb/s"), "21.8 to 22.6 Gb/s");
+        assert_eq!(range("900 Mb/s", "1.10 Gb/s"), "900 Mb/s to 1.10 Gb/s");
         // 19 Gb/s x 17 ms / 8 = 40 375 000 bytes, printed as 40.38 MB in the paper.
         assert_eq!(bytes(40_375_000.0), "38.5 MiB");
         assert_eq!(bytes(65_536.0), "64 KiB");
@@ -138,8 +159,8 @@ mod tests {
 
     #[test]
     fn signs_are_kept_and_nothing_is_minus_zero() {
-        assert_eq!(signed_percent(0.0971), "+9.71 %");
-        assert_eq!(signed_percent(-0.031), "\u{2212}3.10 %");
+        assert_eq!(signed_percent(0.0971), "+9.7 %");
+        assert_eq!(signed_percent(-0.031), "\u{2212}3.1 %");
         assert_eq!(signed_percent(-0.000001), "0 %");
         assert_eq!(number(-0.001), "0");
         assert_eq!(number(f64::NAN), "not a number");

@@ -33,19 +33,18 @@ pub(crate) fn render(document: &Document) -> String {
         section(&mut out, part);
     }
     out.push_str("\n## Settings: asked for and in force\n");
-    for group in &document.settings {
-        out.push_str(&format!("\n### {}\n\n", text(&group.title)));
-        out.push_str("| Setting | Asked for | In force, sender | In force, receiver | Trials |\n|---|---|---|---|---:|\n");
-        for row in &group.rows {
-            let name = if row.differs { format!("**{} (differs)**", text(&row.setting)) } else { text(&row.setting) };
-            out.push_str(&format!(
-                "| {name} | {} | {} | {} | {} |\n",
-                text(&row.asked),
-                text(&row.sender),
-                text(&row.receiver),
-                row.trial_count
-            ));
-        }
+    out.push_str("\n| Setting | Asked for | In force, sender | In force, receiver | Trials | Experiments |\n");
+    out.push_str("|---|---|---|---|---:|---|\n");
+    for row in &document.settings {
+        let name = if row.differs { format!("**{} (differs)**", text(&row.setting)) } else { text(&row.setting) };
+        out.push_str(&format!(
+            "| {name} | {} | {} | {} | {} | {} |\n",
+            text(&row.asked),
+            text(&row.sender),
+            text(&row.receiver),
+            row.trial_count,
+            text(&row.experiments.join(", "))
+        ));
     }
     for (title, data) in [
         ("Lost capabilities and notices", &document.notices),

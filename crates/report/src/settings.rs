@@ -7,10 +7,17 @@ use clearstream_schema::flow::{Direction, FlowSummary, SocketSettings};
 
 use crate::format::bytes;
 
-/// All settings of an experiment.
+/// All settings of a run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Settings {
-    seen: BTreeMap<Seen, usize>,
+    seen: BTreeMap<Seen, Times>,
+}
+
+/// How often and where a setting was seen.
+#[derive(Debug, Clone, Default)]
+struct Times {
+    count: usize,
+    experiments: Vec<String>,
 }
 
 /// One setting as seen in at least one trial.
@@ -31,60 +38,73 @@ pub(crate) struct SettingRow {
     pub(crate) sender: String,
     pub(crate) receiver: String,
     pub(crate) trial_count: usize,
+    pub(crate) experiments: Vec<String>,
     pub(crate) differs: bool,
 }
 
+/// So many levels are listed; more are counted.
+const LISTED: usize = 4;
+
 impl Settings {
     /// Takes in the first flow of a trial: all flows are made alike but for their cores.
-    pub(crate) fn add(&mut self, summary: &FlowSummary) {
+    pub(crate) fn add(&mut self, experiment: &str, summary: &FlowSummary) {
         let (client, server) = (summary.client_settings.flows.first(), summary.server_settings.flows.first());
         let reverse = summary.requested.direction == Direction::Reverse;
         let (sender, receiver) = if reverse { (server, client) } else { (client, server) };
         let (Some(sender), Some(receiver)) = (sender, receiver) else { return };
         for seen in rows_of(summary, sender, receiver) {
-            *self.seen.entry(seen).or_default() += 1;
+            self.seen.entry(seen).or_default().add(1, &[experiment.to_owned()]);
         }
     }
 
-    /// Rows of the table: per setting first what differs, then what agrees.
+    /// Rows of the table: first what differs, one row each; then what agrees, one row per setting.
     pub(crate) fn rows(&self) -> Vec<SettingRow> {
         let mut rows: Vec<SettingRow> = Vec::new();
-        let mut agreeing: BTreeMap<&'static str, Vec<(&Seen, usize)>> = BTreeMap::new();
-        for (seen, count) in &self.seen {
+        let mut agreeing: BTreeMap<&'static str, Vec<(&Seen, &Times)>> = BTreeMap::new();
+        for (seen, times) in &self.seen {
             if seen.differs {
-                rows.push(seen.row(*count));
+                rows.push(fold(&[(seen, times)]));
             } else {
-                agreeing.entry(seen.setting).or_default().push((seen, *count));
+                agreeing.entry(seen.setting).or_default().push((seen, times));
             }
         }
-        for (setting, list) in agreeing {
-            match list.as_slice() {
-                [(seen, count)] => rows.push(seen.row(*count)),
-                list => rows.push(SettingRow {
-                    setting: setting.to_owned(),
-                    asked: format!("{} values", list.len()),
-                    sender: "as asked".to_owned(),
-                    receiver: "as asked".to_owned(),
-                    trial_count: list.iter().map(|(_, count)| count).sum(),
-                    differs: false,
-                }),
-            }
-        }
-        rows.sort_by_key(|row| !row.differs);
+        rows.extend(agreeing.values().map(|list| fold(list)));
         rows
     }
 }
 
-impl Seen {
-    fn row(&self, trial_count: usize) -> SettingRow {
-        SettingRow {
-            setting: self.setting.to_owned(),
-            asked: self.asked.clone(),
-            sender: self.sender.clone(),
-            receiver: self.receiver.clone(),
-            trial_count,
-            differs: self.differs,
+impl Times {
+    fn add(&mut self, count: usize, experiments: &[String]) {
+        self.count += count;
+        for name in experiments {
+            if !self.experiments.contains(name) {
+                self.experiments.push(name.clone());
+            }
         }
+    }
+}
+
+/// Several agreeing values of one setting as one row.
+fn fold(list: &[(&Seen, &Times)]) -> SettingRow {
+    let mut times = Times::default();
+    for (_, one) in list {
+        times.add(one.count, &one.experiments);
+    }
+    let column = |pick: fn(&Seen) -> &String| {
+        let mut values: Vec<&str> = list.iter().map(|(seen, _)| pick(seen).as_str()).collect();
+        values.sort_unstable();
+        values.dedup();
+        values.sort_by_key(|text| text.len());
+        if values.len() > LISTED { format!("{} values", values.len()) } else { values.join("; ") }
+    };
+    SettingRow {
+        setting: list.first().map_or_else(String::new, |(seen, _)| seen.setting.to_owned()),
+        asked: column(|seen| &seen.asked),
+        sender: column(|seen| &seen.sender),
+        receiver: column(|seen| &seen.receiver),
+        trial_count: times.count,
+        experiments: times.experiments,
+        differs: list.iter().any(|(seen, _)| seen.differs),
     }
 }
 
@@ -217,7 +237,7 @@ mod tests {
         one.requested.window = Some(ByteCount(1 << 20));
         one.client_settings.flows[0].send_buffer_bytes = 2 << 20;
         one.server_settings.flows[0].receive_buffer_bytes = 425_984; // twice net.core.rmem_max = 212992
-        settings.add(&one);
+        settings.add("matrix", &one);
         let rows = settings.rows();
         assert!(!row(&rows, "send buffer")[0].differs);
         assert_eq!(row(&rows, "send buffer")[0].sender, "2 MiB (the kernel doubles)");
@@ -232,7 +252,7 @@ mod tests {
             let mut one = summary(1e9);
             one.requested.sender_cores = Some(clearstream_schema::CoreList(vec![core]));
             one.client_settings.flows[0].pinned_core = Some(if core == 5 { 6 } else { core });
-            settings.add(&one);
+            settings.add("matrix", &one);
         }
         let rows = settings.rows();
         let cores = row(&rows, "sender core");

@@ -10,7 +10,7 @@ use crate::{
     estimate::{Estimate, median},
     figure::{identifier, published_range},
     figures::{goodput::belongs, matrix::{Matrix, receiver_of}, window::WindowModel},
-    format::{bytes, count, milliseconds, number, percent, rate, signed_percent},
+    format::{bytes, count, milliseconds, number, percent, range, rate, signed_percent},
 };
 
 /// Cards at the head of the report.
@@ -136,11 +136,10 @@ fn interrupt_core(digest: &Digest) -> Option<Headline> {
     let n = base.len() + changed.len();
     let sure = match ratio_interval(&base, &changed, SEED).filter(|_| base.len() >= 3 && changed.len() >= 3) {
         Some(found) => format!(
-            "medians of {} against {}, 95 % interval {} to {}",
+            "medians of {} against {}, 95 % interval {}",
             changed.len(),
             base.len(),
-            signed_percent(found.low - 1.0),
-            signed_percent(found.high - 1.0)
+            range(&signed_percent(found.low - 1.0), &signed_percent(found.high - 1.0))
         ),
         None => format!("{}, too few for an interval", count(n, "trial")),
     };

@@ -9,7 +9,7 @@ use crate::{
     series::CpuSplit,
     svg::{
         Svg,
-        plot::{Area, Plot, Size, tick_labels},
+        plot::{Area, Plot, Size, fitted, text_width, tick_labels},
         scale::Scale,
     },
 };
@@ -20,6 +20,12 @@ struct Bar {
     side: String,
     /// CPU s per GB by kind, in the order of `KINDS`.
     parts: [f64; 4],
+}
+
+impl Bar {
+    fn label(&self) -> String {
+        format!("{} \u{b7} {}", self.cell, self.side)
+    }
 }
 
 const KINDS: [(&str, &str); 4] = [
@@ -136,9 +142,11 @@ fn finding(bars: &[Bar]) -> String {
 fn draw(bars: &[Bar], size: Size) -> Svg {
     let bars = &bars[..bars.len().min(MAX_BARS)];
     let height = size.pick(34.0, 50.0);
+    let longest = bars.iter().map(|bar| text_width(&bar.label())).fold(0.0, f64::max);
+    let left = (longest + 20.0).clamp(70.0, 330.0);
     let svg = Svg::new(size.width(), 24.0 + height * bars.len() as f64 + 46.0);
     let area = Area {
-        left: size.pick(260.0, 12.0),
+        left: size.pick(left, 12.0),
         right: svg.width - size.pick(60.0, 40.0),
         top: 14.0,
         bottom: svg.height - 46.0,
@@ -154,9 +162,9 @@ fn draw(bars: &[Bar], size: Size) -> Svg {
     for (index, bar) in bars.iter().enumerate() {
         let top = area.top + height * index as f64;
         let (bar_top, bar_height) = size.pick((top + 7.0, height - 14.0), (top + 25.0, height - 31.0));
-        let label = format!("{} \u{b7} {}", bar.cell, bar.side);
+        let label = bar.label();
         match size {
-            Size::Wide => plot.svg.text(area.left - 12.0, top + height / 2.0 + 4.0, "rowlabel end", &label),
+            Size::Wide => plot.svg.text(area.left - 12.0, top + height / 2.0 + 4.0, "rowlabel end", &fitted(&label, left - 16.0)),
             Size::Narrow => plot.svg.text(area.left + 2.0, top + 18.0, "rowlabel halo start", &label),
         }
         let mut at = 0.0;

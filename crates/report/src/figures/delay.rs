@@ -9,24 +9,30 @@ use crate::{
     format::{bytes, milliseconds, percent},
     svg::{
         Svg,
-        plot::{Area, Plot, Size, tick_labels},
+        plot::{Area, Plot, Size, fitted, text_width, tick_labels},
         scale::{Scale, ticks_between},
     },
 };
 
 /// One line of the figure.
+#[derive(Clone)]
 struct Track<'a> {
     label: String,
+    trial: u32,
     stats: &'a DelayStats,
 }
 
 /// The percentiles, or `None` without an answered probe.
 pub(crate) fn figure(digest: &Digest, experiment: &ExperimentDigest) -> Option<Figure> {
-    let tracks = tracks(experiment);
+    let all = tracks(experiment);
+    let tracks = typical(&all);
     let id = identifier(&[&experiment.spec.name, "delay"]);
     let title = format!("{}: round-trip time", experiment.spec.title);
-    let finding = finding(digest, &tracks)?;
+    let finding = finding(digest, &all)?;
     let mut notes: Vec<String> = Vec::new();
+    if all.len() > tracks.len() {
+        notes.push("Of repeated probes the one with the middle median is drawn; all are in the table.".to_owned());
+    }
     for (_, probe) in &experiment.probes {
         for direction in &probe.directions {
             let mut facts = Vec::new();
@@ -54,7 +60,7 @@ pub(crate) fn figure(digest: &Digest, experiment: &ExperimentDigest) -> Option<F
         .into_iter()
         .filter(|item| item.swatch != "line product" || asked_ns(digest).is_some())
         .collect(),
-        table: table(&tracks),
+        table: table(&all),
         published: experiment.spec.published.clone(),
         id,
         title,
@@ -63,20 +69,36 @@ pub(crate) fn figure(digest: &Digest, experiment: &ExperimentDigest) -> Option<F
 }
 
 fn tracks(experiment: &ExperimentDigest) -> Vec<Track<'_>> {
-    let many = experiment.probes.len() > 1;
     let mut tracks = Vec::new();
     for (trial, probe) in &experiment.probes {
         for direction in &probe.directions {
             for (protocol, stats) in [("UDP", &direction.udp), ("TCP", &direction.tcp)] {
                 if let Some(stats) = stats.as_ref().filter(|stats| stats.answered_count > 0) {
-                    let trial = if many { format!(", trial {trial}") } else { String::new() };
-                    let label = format!("{protocol}, {} to {}{trial}", direction.from, direction.to);
-                    tracks.push(Track { label, stats });
+                    let label = format!("{protocol}, {} to {}", direction.from, direction.to);
+                    tracks.push(Track { label, trial: *trial, stats });
                 }
             }
         }
     }
     tracks
+}
+
+/// Of each kind the one with the middle median.
+fn typical<'a>(all: &[Track<'a>]) -> Vec<Track<'a>> {
+    let mut kinds: Vec<(&str, Vec<&Track<'a>>)> = Vec::new();
+    for track in all {
+        match kinds.iter_mut().find(|kind| kind.0 == track.label) {
+            Some(kind) => kind.1.push(track),
+            None => kinds.push((&track.label, vec![track])),
+        }
+    }
+    kinds
+        .into_iter()
+        .filter_map(|(_, mut tracks)| {
+            tracks.sort_by_key(|track| track.stats.p50_ns);
+            tracks.get(tracks.len() / 2).map(|track| (*track).clone())
+        })
+        .collect()
 }
 
 /// Twice the sum of the one-way delays when the lab is a chain of links.
@@ -121,9 +143,10 @@ fn draw(digest: &Digest, tracks: &[Track<'_>], size: Size) -> Svg {
     let pad = (high - low).max(0.001) * 0.06;
     let (low, high) = ((low - pad).max(0.0), high + pad);
     let row = size.pick(40.0, 52.0);
+    let left = (tracks.iter().map(|t| text_width(&t.label)).fold(0.0, f64::max) + 20.0).clamp(70.0, 320.0);
     let svg = Svg::new(size.width(), 30.0 + row * tracks.len() as f64 + 46.0);
     let area = Area {
-        left: size.pick(210.0, 12.0),
+        left: size.pick(left, 12.0),
         right: svg.width - size.pick(24.0, 14.0),
         top: 22.0,
         bottom: svg.height - 46.0,
@@ -151,7 +174,7 @@ fn draw(digest: &Digest, tracks: &[Track<'_>], size: Size) -> Svg {
 fn draw_track(plot: &mut Plot, track: &Track<'_>, middle: f64, top: f64, size: Size) {
     let stats = track.stats;
     match size {
-        Size::Wide => plot.svg.text(plot.area.left - 12.0, middle + 4.0, "rowlabel end", &track.label),
+        Size::Wide => plot.svg.text(plot.area.left - 12.0, middle + 4.0, "rowlabel end", &fitted(&track.label, plot.area.left - 16.0)),
         Size::Narrow => plot.svg.text(plot.area.left + 4.0, top + 18.0, "rowlabel halo start", &track.label),
     }
     let at = |ns: u64| plot.x.at((ns as f64 / 1e6).min(plot.x.domain().1));
@@ -180,12 +203,13 @@ fn draw_track(plot: &mut Plot, track: &Track<'_>, middle: f64, top: f64, size: S
 fn table(tracks: &[Track<'_>]) -> Table {
     let mut table = Table::new(
         "Round-trip time in ms",
-        &["Probe", "#Answered", "#Lost", "#Min", "#Mean", "#Median", "#p90", "#p99", "#Max", "#Jitter", "Clock"],
+        &["Probe", "#Trial", "#Answered", "#Lost", "#Min", "#Mean", "#Median", "#p90", "#p99", "#Max", "#Jitter", "Clock"],
     );
     for track in tracks {
         let stats = track.stats;
         let mut cells = vec![
             track.label.clone(),
+            track.trial.to_string(),
             stats.answered_count.to_string(),
             percent(stats.loss_ratio),
         ];

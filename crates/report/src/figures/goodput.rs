@@ -10,7 +10,7 @@ use crate::{
     format::{gbps, level, rate, signed_percent},
     svg::{
         Svg,
-        plot::{Area, Plot, Size, tick_labels},
+        plot::{Area, Plot, Size, fitted, text_width, tick_labels},
         scale::Scale,
     },
 };
@@ -78,15 +78,17 @@ pub(crate) fn belongs(published: &Published, cell: &Cell) -> bool {
         .all(|(name, value)| cell.factors.get(name).is_some_and(|ours| level(ours) == level(value)))
 }
 
-/// One legend entry per source.
+/// What is drawn of others, with its numbers and source.
 pub(crate) fn published_legend(published: &[Published]) -> Vec<LegendItem> {
-    let mut sources: Vec<&str> = published
+    published
         .iter()
-        .filter(|p| published_range(p).is_some() || p.factors.contains_key("window"))
-        .map(|p| p.source.as_str())
-        .collect();
-    sources.dedup();
-    sources.into_iter().map(|source| LegendItem::new("theirs", format!("published: {source}"))).collect()
+        .filter_map(|p| match published_range(p) {
+            Some(range) => Some(format!("{}: {}, {}", range.2, p.label, p.source)),
+            None if p.factors.contains_key("window") => Some(format!("published: {}", p.source)),
+            None => None,
+        })
+        .map(|label| LegendItem::new("theirs", label))
+        .collect()
 }
 
 /// Upper case for the first letter.
@@ -99,9 +101,11 @@ fn draw(experiment: &ExperimentDigest, size: Size) -> Svg {
     let factors = experiment.varying_factors();
     let cells: Vec<&Cell> = experiment.cells.iter().take(MAX_ROWS).collect();
     let row_height = size.pick(38.0, 52.0);
+    let longest = cells.iter().map(|cell| text_width(&cell.label(&factors))).fold(0.0, f64::max);
+    let left = (longest + 20.0).clamp(70.0, 280.0);
     let svg = Svg::new(size.width(), 34.0 + row_height * cells.len() as f64 + 44.0);
     let area = Area {
-        left: size.pick(170.0, 12.0),
+        left: size.pick(left, 12.0),
         right: svg.width - size.pick(70.0, 14.0),
         top: 20.0,
         bottom: svg.height - 44.0,
@@ -123,7 +127,7 @@ fn draw(experiment: &ExperimentDigest, size: Size) -> Svg {
         let middle = area.top + row_height * (index as f64 + size.pick(0.5, 0.68));
         let label = cell.label(&factors);
         match size {
-            Size::Wide => plot.svg.text(area.left - 12.0, middle + 4.0, "rowlabel end", &label),
+            Size::Wide => plot.svg.text(area.left - 12.0, middle + 4.0, "rowlabel end", &fitted(&label, left - 16.0)),
             Size::Narrow => plot.svg.text(area.left + 4.0, middle - 16.0, "rowlabel halo start", &label),
         }
         row(&mut plot, cell, &experiment.spec.published, index, middle, size);

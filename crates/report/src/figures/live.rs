@@ -151,7 +151,7 @@ fn draw(panels: &[Panel], experiment: &ExperimentDigest, size: Size) -> Svg {
         let mut plot = Plot::on(svg, area, (x, x_ticks, "time, s"), (y, tick_labels(&y_ticks), "Gb/s"));
         if index + 1 == panels.len() {
             for published in experiment.spec.published.iter().filter_map(published_range) {
-                plot.published_band(published.0, published.1, &published.2);
+                plot.published_band(published.0, published.1);
             }
         }
         for line in &panel.lines {

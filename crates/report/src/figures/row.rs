@@ -18,6 +18,9 @@ use crate::{
     },
 };
 
+/// A bar this wide has its core number below it.
+const ROOM_FOR_NUMBER: f64 = 19.0;
+
 /// One panel: all cores of one side, all else equal.
 struct Panel {
     label: String,
@@ -204,8 +207,8 @@ fn draw_panel(
         bar(&mut plot, panel, *place, at, unit);
     }
     for published in experiment.spec.published.iter().filter(|p| applies(p, panel)) {
-        if let Some((low, high, text)) = published_range(published) {
-            plot.published_band(low, high, &text);
+        if let Some((low, high, _)) = published_range(published) {
+            plot.published_band(low, high);
         }
     }
     node_names(&mut plot, panel, &starts, unit);
@@ -255,13 +258,13 @@ fn bar(plot: &mut Plot, panel: &Panel, place: Place, x: f64, unit: f64) {
         let anchor = if middle > plot.area.right - 60.0 { "end" } else { "start" };
         plot.svg.text(x, top - 7.0, &format!("irq-text halo {anchor}"), "interrupt core");
     }
-    if unit >= 15.0 {
+    if unit >= ROOM_FOR_NUMBER {
         plot.svg.text(x + width / 2.0, bottom + 15.0, "tick middle", &place.core.to_string());
     }
 }
 
 fn node_names(plot: &mut Plot, panel: &Panel, starts: &[f64], unit: f64) {
-    let y = plot.area.bottom + if unit >= 15.0 { 22.0 } else { 8.0 };
+    let y = plot.area.bottom + if unit >= ROOM_FOR_NUMBER { 22.0 } else { 8.0 };
     let width = (unit * 0.8).max(1.5);
     for (first, length, place) in node_runs(&panel.places) {
         let (from, to) = (starts[first], starts[first + length - 1] + width);

@@ -36,6 +36,12 @@ pub(crate) fn slot(host: &HostReport) -> Option<(&Nic, &PciDevice, &PcieCeiling)
         .max_by_key(|(nic, _, ceiling)| (nic.speed_bps.unwrap_or(0), ceiling.conservative_bps as u64))
 }
 
+/// Both hosts have the same stairs.
+pub(crate) fn alike(a: &HostReport, b: &HostReport) -> bool {
+    let key = |host| slot(host).map(|(nic, _, ceiling)| (nic.speed_bps, ceiling.clone()));
+    key(a).is_some() && key(a) == key(b)
+}
+
 /// The stairs of a host, or `None` when it has no NIC in a PCIe slot.
 pub(crate) fn figure(host: &HostReport, role: &str, best_bps: Option<f64>) -> Option<Figure> {
     let (nic, device, ceiling) = slot(host)?;
@@ -43,8 +49,11 @@ pub(crate) fn figure(host: &HostReport, role: &str, best_bps: Option<f64>) -> Op
     let id = identifier(&["pcie", role]);
     let title = format!("PCIe staircase of {} ({role}), {}", nic.name, host.name);
     let finding = finding(nic, ceiling, best_bps);
-    let max = device.link_max.map(|max| {
-        format!("The slot could train to {} GT/s x{}.", max.gigatransfers_per_second, max.lane_count)
+    let max = device.link_max.filter(|max| Some(*max) != device.link).map(|max| {
+        format!(
+            "The link trained below what the card can do: {} GT/s x{}.",
+            max.gigatransfers_per_second, max.lane_count
+        )
     });
     let assumed = (!ceiling.max_payload_known).then(|| {
         format!("The maximum payload of {} B is assumed, the device did not tell.", ceiling.max_payload_bytes)
@@ -57,7 +66,7 @@ pub(crate) fn figure(host: &HostReport, role: &str, best_bps: Option<f64>) -> Op
             .collect(),
         legend: vec![
             LegendItem::new("box stair", "what the link can carry"),
-            LegendItem::new("box loss", "lost on the step"),
+            LegendItem::new("box loss", "lost on the way"),
             LegendItem::new("box s0", "best median goodput here"),
         ],
         table: table(&steps),
@@ -90,7 +99,14 @@ fn steps(nic: &Nic, ceiling: &PcieCeiling, best_bps: Option<f64>) -> Vec<Step> {
         },
     ];
     if let Some(speed) = nic.speed_bps {
-        steps.push(plain("network link".to_owned(), "speed of the interface".to_owned(), speed as f64));
+        let limit = (speed as f64) < ceiling.optimistic_bps;
+        steps.push(Step {
+            name: "network link".to_owned(),
+            because: if limit { "speed of the interface" } else { "more than the slot carries" }.to_owned(),
+            bps: speed as f64,
+            low_bps: None,
+            class: if limit { "stair" } else { "stair-hollow" },
+        });
     }
     if let Some(best) = best_bps {
         steps.push(Step {
@@ -129,7 +145,7 @@ fn draw(steps: &[Step], size: Size) -> Svg {
     let height = size.pick(46.0, 58.0);
     let svg = Svg::new(size.width(), 24.0 + height * steps.len() as f64 + 46.0);
     let area = Area {
-        left: size.pick(210.0, 12.0),
+        left: size.pick(260.0, 12.0),
         right: svg.width - size.pick(80.0, 16.0),
         top: 16.0,
         bottom: svg.height - 46.0,
@@ -146,7 +162,7 @@ fn draw(steps: &[Step], size: Size) -> Svg {
     for (index, step) in steps.iter().enumerate() {
         let top = area.top + height * index as f64;
         draw_step(&mut plot, step, above, (top, height), size);
-        above = Some(step.bps);
+        above = Some(above.map_or(step.bps, |above| above.min(step.bps)));
     }
     plot.svg
 }

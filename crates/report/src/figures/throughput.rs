@@ -5,11 +5,11 @@ use crate::{
     digest::ExperimentDigest,
     figure::{Figure, LegendItem, Table, draw_both, identifier, published_range},
     figures::{goodput, series_class},
-    format::{gbps, number},
+    format::{gbps, number, range, rate},
     series::Series,
     svg::{
         Svg,
-        plot::{Area, Plot, Size, tick_labels},
+        plot::{Area, Plot, Size, fitted, tick_labels},
         scale::{Scale, downsample, ticks_between},
     },
 };
@@ -26,7 +26,7 @@ pub(crate) fn figure(experiment: &ExperimentDigest) -> Option<Figure> {
     }
     let id = identifier(&[&experiment.spec.name, "time"]);
     let title = format!("{}: goodput over time", experiment.spec.title);
-    let finding = goodput::finding(experiment)?;
+    let finding = finding(experiment);
     let mut legend: Vec<LegendItem> = experiment
         .cells
         .iter()
@@ -56,6 +56,29 @@ pub(crate) fn figure(experiment: &ExperimentDigest) -> Option<Figure> {
     })
 }
 
+/// How much the typical trial of each cell moves after the warm-up.
+fn finding(experiment: &ExperimentDigest) -> String {
+    let parts: Vec<String> = experiment
+        .series
+        .iter()
+        .filter(|series| series.typical)
+        .filter_map(|series| {
+            let values = counted(series);
+            let low = values.iter().copied().min_by(f64::total_cmp)?;
+            let high = values.iter().copied().max_by(f64::total_cmp)?;
+            Some(format!("{}: {}", cell_label(experiment, series), range(&rate(low), &rate(high))))
+        })
+        .collect();
+    let shown = parts.len().min(4);
+    let rest = if parts.len() > shown { format!(" and {} more", parts.len() - shown) } else { String::new() };
+    format!("From sample to sample after the warm-up, {}{rest}.", parts[..shown].join("; "))
+}
+
+/// Samples that count.
+fn counted(series: &Series) -> Vec<f64> {
+    series.goodput.iter().filter(|p| p.0 > series.warm_up_seconds).map(|p| p.1).collect()
+}
+
 fn draw(experiment: &ExperimentDigest, size: Size) -> Svg {
     let all = &experiment.series;
     let seconds = all.iter().flat_map(|s| &s.goodput).map(|p| p.0).fold(1.0, f64::max);
@@ -70,7 +93,7 @@ fn draw(experiment: &ExperimentDigest, size: Size) -> Svg {
     let svg = Svg::new(size.width(), size.pick(360.0, 280.0));
     let area = Area {
         left: size.pick(52.0, 40.0),
-        right: svg.width - size.pick(96.0, 10.0),
+        right: svg.width - size.pick(150.0, 10.0),
         top: 34.0,
         bottom: svg.height - 44.0,
     };
@@ -82,7 +105,7 @@ fn draw(experiment: &ExperimentDigest, size: Size) -> Svg {
         plot.shade(0.0, warm_up.min(seconds), "warm");
     }
     for published in experiment.spec.published.iter().filter_map(published_range) {
-        plot.published_band(published.0, published.1, &published.2);
+        plot.published_band(published.0, published.1);
     }
     for strong in [false, true] {
         for series in all.iter().filter(|series| series.typical == strong) {
@@ -94,9 +117,13 @@ fn draw(experiment: &ExperimentDigest, size: Size) -> Svg {
         let ends = all.iter().filter(|series| series.typical).filter_map(|series| {
             let last = series.goodput.last()?.1 / 1e9;
             let label = cell_label(experiment, series);
-            Some((last, label.chars().take(14).collect(), class_of(experiment, series)))
+            Some((last, fitted(&label, 138.0), class_of(experiment, series)))
         });
-        plot.end_labels(ends.collect());
+        let theirs = experiment.spec.published.iter().filter_map(published_range).map(|(low, high, text)| {
+            let text = text.trim_end_matches(" Gb/s").replace(" to ", "\u{2013}");
+            (low.midpoint(high), text, "theirs-text".to_owned())
+        });
+        plot.end_labels(ends.chain(theirs).collect());
     }
     readouts(&mut plot, experiment, seconds);
     plot.svg
@@ -153,8 +180,7 @@ fn table(experiment: &ExperimentDigest) -> Table {
         &["Trial", "#Samples", "#Lowest, Gb/s", "#Mean, Gb/s", "#Highest, Gb/s"],
     );
     for series in &experiment.series {
-        let counted: Vec<f64> =
-            series.goodput.iter().filter(|p| p.0 > series.warm_up_seconds).map(|p| p.1).collect();
+        let counted = counted(series);
         if counted.is_empty() {
             continue;
         }

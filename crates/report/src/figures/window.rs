@@ -139,8 +139,7 @@ pub(crate) fn figure(digest: &Digest, experiment: &ExperimentDigest) -> Option<F
     let finding = model.finding();
     let source = if model.rate_known { "the lab link's rate" } else { "the highest goodput measured" };
     let mut legend = vec![
-        LegendItem::new("line s0", "median of our trials"),
-        LegendItem::new("dot s0", "one trial"),
+        LegendItem::new("dot s0", "median of our trials, with its 95 % interval; small: one trial"),
         LegendItem::new("line model", format!("model: min(window / RTT, {source})")),
         LegendItem::new("line product", "bandwidth-delay product"),
     ];
@@ -190,12 +189,12 @@ fn draw(experiment: &ExperimentDigest, model: &WindowModel, size: Size) -> Svg {
     let area = Area {
         left: size.pick(52.0, 40.0),
         right: svg.width - size.pick(20.0, 12.0),
-        top: size.pick(50.0, 64.0),
+        top: 60.0,
         bottom: svg.height - 44.0,
     };
     let mut plot =
         Plot::on(svg, area, (x, x_ticks, "window (log scale)"), (y, tick_labels(&y_ticks), "Gb/s"));
-    draw_theirs(&mut plot, &theirs, model);
+    draw_theirs(&mut plot, &theirs);
     plot.rule_at(
         model.product_bytes(),
         "product",
@@ -218,16 +217,15 @@ fn draw_model(plot: &mut Plot, model: &WindowModel, low: f64, high: f64) {
     plot.line(&points, "line model");
 }
 
-fn draw_theirs(plot: &mut Plot, theirs: &[&Published], model: &WindowModel) {
+fn draw_theirs(plot: &mut Plot, theirs: &[&Published]) {
     let mut row = 1;
     for published in theirs {
         let range = published_range(published);
         match (published_window(published), range) {
             (Some(window), range) => {
-                let close = (window / model.product_bytes()).ln().abs() < 0.9;
                 let label = format!("published knee {}", megabytes(window));
-                plot.rule_at(window, "theirs", &label, if close { row } else { 0 });
-                row += usize::from(close);
+                plot.rule_at(window, "theirs", &label, row);
+                row += 1;
                 if let Some((low, high, text)) = range {
                     let (x, upper, lower) = (plot.x.at(window), plot.y.at(high), plot.y.at(low));
                     let tip = format!("{text} at {} ({})", megabytes(window), published.source);
@@ -237,15 +235,13 @@ fn draw_theirs(plot: &mut Plot, theirs: &[&Published], model: &WindowModel) {
                     });
                 }
             }
-            (None, Some((low, high, text))) => plot.published_band(low, high, &text),
+            (None, Some((low, high, _))) => plot.published_band(low, high),
             (None, None) => {}
         }
     }
 }
 
 fn draw_ours(plot: &mut Plot, experiment: &ExperimentDigest, model: &WindowModel) {
-    let medians: Vec<(f64, f64)> = model.points.iter().map(|(w, e)| (*w, e.median / 1e9)).collect();
-    plot.line(&medians, "line s0");
     for cell in &experiment.cells {
         let Some(window) = cell_window(cell) else { continue };
         for value in cell.values() {

@@ -8,7 +8,10 @@ use super::Marks;
 use crate::{
     figures::order::place,
     format::{bytes, rate},
-    svg::{Svg, plot::Size},
+    svg::{
+        Svg,
+        plot::{Size, fitted},
+    },
 };
 
 const CORE_WIDTH: f64 = 27.0;
@@ -17,7 +20,7 @@ const PAD: f64 = 10.0;
 const NODE_HEAD: f64 = 24.0;
 const NODE_FOOT: f64 = 20.0;
 const PACKAGE_HEAD: f64 = 26.0;
-const NIC_WIDTH: f64 = 180.0;
+const NIC_WIDTH: f64 = 206.0;
 const NIC_HEIGHT: f64 = 44.0;
 const NIC_DROP: f64 = 22.0;
 const BETWEEN: f64 = 18.0;
@@ -154,12 +157,8 @@ impl Layout {
             y += 18.0 + NIC_HEIGHT + BETWEEN;
         }
         if !self.virtual_names.is_empty() {
-            let mut text = format!("virtual interfaces: {}", self.virtual_names.join(", "));
-            let room = (svg.width / 6.4) as usize;
-            if text.chars().count() > room {
-                text = text.chars().take(room.saturating_sub(1)).collect::<String>() + "\u{2026}";
-            }
-            svg.text(2.0, y + 4.0, "note start", &text);
+            let text = format!("virtual interfaces: {}", self.virtual_names.join(", "));
+            svg.text(2.0, y + 4.0, "note start", &fitted(&text, svg.width));
         }
     }
 }
@@ -191,7 +190,16 @@ impl Group {
             row = row.max(node.height);
         }
         let nics = self.nics.len() as f64 * (NIC_WIDTH + 8.0) - 8.0;
-        self.width = widest.max(7.5 * self.title.chars().count() as f64).max(nics.min(limit)) + 2.0 * PAD;
+        let inner = widest.max(7.5 * self.title.chars().count() as f64).max(nics.min(limit));
+        if y == 0.0 {
+            // One row of nodes fills its package.
+            let extra = (inner - widest).max(0.0) / self.nodes.len().max(1) as f64;
+            for (index, node) in self.nodes.iter_mut().enumerate() {
+                node.x += extra * index as f64;
+                node.width += extra;
+            }
+        }
+        self.width = inner + 2.0 * PAD;
         self.height = PACKAGE_HEAD + y + row + PAD;
     }
 
@@ -295,17 +303,9 @@ fn nic_box(svg: &mut Svg, host: &HostReport, index: usize, (x, y): (f64, f64), c
     }
     svg.tipped(&tip, |svg| {
         svg.rounded(x, y, NIC_WIDTH, NIC_HEIGHT, 6.0, class);
-        svg.text(x + 10.0, y + 18.0, "node-name start", &clip(&first.join(" \u{b7} "), 27));
-        svg.text(x + 10.0, y + 35.0, "note start", &clip(&second.join(" \u{b7} "), 29));
+        svg.text(x + 10.0, y + 18.0, "node-name start", &fitted(&first.join(" \u{b7} "), NIC_WIDTH - 12.0));
+        svg.text(x + 10.0, y + 35.0, "note start", &fitted(&second.join(" \u{b7} "), NIC_WIDTH - 4.0));
     });
-}
-
-fn clip(text: &str, limit: usize) -> String {
-    if text.chars().count() <= limit {
-        text.to_owned()
-    } else {
-        text.chars().take(limit - 1).collect::<String>() + "\u{2026}"
-    }
 }
 
 /// Cores of a node per row: six as in the papers' figures, more for big nodes.

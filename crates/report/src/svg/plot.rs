@@ -19,7 +19,7 @@ impl Size {
     /// Width of a drawing.
     pub(crate) fn width(self) -> f64 {
         match self {
-            Self::Wide => 820.0,
+            Self::Wide => 890.0,
             Self::Narrow => 350.0,
         }
     }
@@ -80,7 +80,7 @@ impl Plot {
             plot.svg.line((at, area.bottom), (at, area.bottom + 4.0), "axis");
             plot.svg.text(at, area.bottom + 18.0, "tick middle", label);
         }
-        plot.svg.text(area.left - 8.0, area.top - 12.0, "unit start", y.2);
+        plot.svg.text(area.left - 8.0, area.top - 14.0, "unit end", y.2);
         plot.svg.text(area.right, area.bottom + 36.0, "unit end", x.2);
         plot
     }
@@ -102,25 +102,25 @@ impl Plot {
         self.svg.rect(from, self.area.top, to - from, self.area.bottom - self.area.top, class);
     }
 
-    /// A vertical rule with a label at its head; the label turns left when there is no room to the right.
+    /// A vertical rule that stands out above the plot by `row` lines, with its label there; the label
+    /// turns left when there is no room to the right.
     pub(crate) fn rule_at(&mut self, x: f64, class: &str, label: &str, row: usize) {
         let at = self.x.at(x);
-        self.svg.line((at, self.area.top), (at, self.area.bottom), class);
-        let roomy = at + 6.6 * label.chars().count() as f64 + 8.0 < self.svg.width;
+        let head = self.area.top - 4.0 - 16.0 * row as f64;
+        self.svg.line((at, head - 10.0), (at, self.area.bottom), class);
+        let roomy = at + text_width(label) + 8.0 < self.svg.width;
         let (dx, anchor) = if roomy { (5.0, "start") } else { (-5.0, "end") };
-        let y = self.area.top + 10.0 + 15.0 * row as f64;
-        self.svg.text(at + dx, y, &format!("note halo {anchor}"), label);
+        self.svg.text(at + dx, head, &format!("note halo {anchor}"), label);
     }
 
-    /// A published range or value across the full width: hatched band or dashed line.
-    pub(crate) fn published_band(&mut self, low: f64, high: f64, label: &str) {
+    /// A published range or value across the full width: shaded band or dashed line.
+    pub(crate) fn published_band(&mut self, low: f64, high: f64) {
         let (upper, lower) = (self.y.at(high.max(low)), self.y.at(low.min(high)));
         if lower - upper > 1.0 {
             self.svg.rect(self.area.left, upper, self.area.right - self.area.left, lower - upper, "theirs-band");
             self.svg.line((self.area.left, lower), (self.area.right, lower), "theirs");
         }
         self.svg.line((self.area.left, upper), (self.area.right, upper), "theirs");
-        self.svg.text(self.area.right - 4.0, upper - 4.0, "note halo end theirs-text", label);
     }
 
     /// Names at the right ends of lines, pushed apart so that none covers another.
@@ -139,6 +139,20 @@ impl Plot {
             self.svg.text(self.area.right + 8.0, at - overflow + 4.0, &format!("endlabel start {class}"), text);
         }
     }
+}
+
+/// Width of a text in the drawings' type, on the safe side.
+pub(crate) fn text_width(text: &str) -> f64 {
+    7.3 * text.chars().count() as f64
+}
+
+/// A text cut to a width, with an ellipsis.
+pub(crate) fn fitted(text: &str, width: f64) -> String {
+    let room = (width / 7.3).max(4.0) as usize;
+    if text.chars().count() <= room {
+        return text.to_owned();
+    }
+    text.chars().take(room - 1).chain(['\u{2026}']).collect()
 }
 
 /// Text of ticks that are all multiples of one step: as many decimals as the step needs.
