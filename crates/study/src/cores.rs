@@ -34,7 +34,9 @@ pub fn interrupt_core(host: &HostReport) -> Option<u32> {
 
 /// One core for each class of cores that are placed alike (NUMA node and
 /// last-level cache), plus the cores that take the interrupts and a neighbour
-/// of each: its SMT sibling, else the nearest core of its class.
+/// of each: its SMT sibling, else the nearest core of its class. Where nothing
+/// is known of interrupts the first core stands in for theirs, so that two
+/// cores of one class are looked at in any case.
 pub(crate) fn representative(host: &HostReport, interrupt_cores: &[u32]) -> Vec<u32> {
     let usable = usable(host);
     let mut classes: BTreeMap<Class, Vec<u32>> = BTreeMap::new();
@@ -42,7 +44,12 @@ pub(crate) fn representative(host: &HostReport, interrupt_cores: &[u32]) -> Vec<
         classes.entry(Class::of(host, *core)).or_default().push(*core);
     }
     let mut chosen: Vec<u32> = classes.values().filter_map(|cores| cores.first().copied()).collect();
-    for core in interrupt_cores.iter().copied().filter(|core| usable.contains(core)) {
+    let mut special: Vec<u32> =
+        interrupt_cores.iter().copied().filter(|core| usable.contains(core)).collect();
+    if special.is_empty() {
+        special.extend(usable.first());
+    }
+    for core in special {
         chosen.push(core);
         let class = classes.get(&Class::of(host, core)).map_or(&[][..], Vec::as_slice);
         chosen.extend(neighbour(host, core, class));

@@ -1,0 +1,241 @@
+//! Hosts of the papers, and a bench without hosts.
+#![allow(clippy::unwrap_used, dead_code, unreachable_pub, missing_docs)]
+
+use std::{
+    cell::RefCell,
+    collections::BTreeSet,
+    rc::Rc,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use clearstream_record::Side;
+use clearstream_schema::{
+    control::{Failure, FailureKind},
+    flow::{Direction, FlowConfig, FlowSummary, Interval, SideInterval},
+    host::{HOST_SCHEMA, HostReport, Interrupt, LlcGroup, Nic, NumaNode, Package, ProcessingUnit},
+    lab::{DelayLineStats, LAB_SCHEMA, LabFile},
+    probe::{ProbeConfig, ProbeSummary},
+};
+use clearstream_study::{Bench, BenchEvent, Environment, StudyError, TrialError};
+use serde_json::json;
+
+/// A host whose cores are on the node and package that `place` says.
+pub fn host(name: &str, cores: u32, place: impl Fn(u32) -> (u32, u32), interrupt_core: u32) -> HostReport {
+    let all: Vec<u32> = (0..cores).collect();
+    let nodes: BTreeSet<u32> = all.iter().map(|core| place(*core).0).collect();
+    let packages: BTreeSet<u32> = all.iter().map(|core| place(*core).1).collect();
+    let of_node = |node: u32| all.iter().copied().filter(|core| place(*core).0 == node).collect::<Vec<_>>();
+    HostReport {
+        schema: HOST_SCHEMA.to_owned(),
+        version: 1,
+        name: name.to_owned(),
+        nodes: nodes
+            .iter()
+            .map(|node| NumaNode {
+                node: *node,
+                cores: of_node(*node),
+                memory_bytes: 1 << 30,
+                free_bytes: 1 << 29,
+                distances: Vec::new(),
+            })
+            .collect(),
+        packages: packages
+            .iter()
+            .map(|package| Package {
+                package: *package,
+                cores: all.iter().copied().filter(|core| place(*core).1 == *package).collect(),
+            })
+            .collect(),
+        llc_groups: nodes
+            .iter()
+            .map(|node| LlcGroup { level: 3, size_bytes: 6 << 20, cores: of_node(*node) })
+            .collect(),
+        processing_units: all
+            .iter()
+            .map(|core| ProcessingUnit {
+                core: *core,
+                online: true,
+                package: Some(place(*core).1),
+                node: Some(place(*core).0),
+                core_id: Some(*core),
+                siblings: vec![*core],
+                allowed: true,
+            })
+            .collect(),
+        nics: vec![Nic {
+            name: "eth40".to_owned(),
+            speed_bps: Some(40_000_000_000),
+            operational_state: Some("up".to_owned()),
+            interrupts: vec![100],
+            ..Nic::default()
+        }],
+        interrupts: vec![
+            serde_json::from_value::<Interrupt>(json!({
+                "interrupt": 100, "action": "mlx4-0", "counts": { interrupt_core.to_string(): 5000, "1": 3 },
+            }))
+            .unwrap(),
+        ],
+        ..HostReport::default()
+    }
+}
+
+/// Two packages of four cores, one node each; interrupts on core 7 (TNC 2011, section 3).
+pub fn nehalem(name: &str) -> HostReport {
+    host(name, 8, |core| (core / 4, core / 4), 7)
+}
+
+/// Core i on package i mod 4; a package's first six cores are one node, the
+/// other six the next (TNC 2011, section 3). Interrupts on core 0.
+pub fn magny_cours(name: &str) -> HostReport {
+    host(name, 48, |core| (core % 4 * 2 + core / 4 / 6, core % 4), 0)
+}
+
+/// One package, two cores, no interrupts: a small virtual machine.
+pub fn small(name: &str) -> HostReport {
+    HostReport { nics: Vec::new(), interrupts: Vec::new(), ..host(name, 2, |_| (0, 0), 0) }
+}
+
+pub fn lab(name: &str) -> LabFile {
+    LabFile {
+        schema: LAB_SCHEMA.to_owned(),
+        version: 1,
+        name: name.to_owned(),
+        title: String::new(),
+        hosts: Vec::new(),
+        links: Vec::new(),
+    }
+}
+
+/// What the fake bench was asked to do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Asked {
+    Flow(FlowConfig),
+    Probe,
+    Set(Environment),
+}
+
+type Answer = Rc<dyn Fn(usize, &FlowConfig) -> Result<f64, TrialError>>;
+
+/// A bench that answers at once.
+#[derive(Clone)]
+pub struct FakeBench {
+    pub client: HostReport,
+    pub server: HostReport,
+    pub lab: Option<LabFile>,
+    /// Goodput of the n-th flow, or why there is none.
+    pub answer: Answer,
+    pub asked: Rc<RefCell<Vec<Asked>>>,
+    /// Raises the stop flag within this flow.
+    pub stop_in: Option<usize>,
+    pub intervals: u32,
+}
+
+impl FakeBench {
+    pub fn new() -> Self {
+        Self {
+            client: small("alpha"),
+            server: small("beta"),
+            lab: None,
+            answer: Rc::new(|place, _| Ok(20e9 + place as f64)),
+            asked: Rc::default(),
+            stop_in: None,
+            intervals: 6,
+        }
+    }
+
+    pub fn flows(&self) -> Vec<FlowConfig> {
+        let flow = |asked: &Asked| match asked {
+            Asked::Flow(config) => Some(config.clone()),
+            _ => None,
+        };
+        self.asked.borrow().iter().filter_map(flow).collect()
+    }
+}
+
+pub fn failed(message: &str) -> TrialError {
+    Failure { kind: FailureKind::InUse, message: message.to_owned() }.into()
+}
+
+pub fn interval(index: u32, goodput_bps: f64) -> Interval {
+    let side = SideInterval { index, ..SideInterval::default() };
+    Interval { index, warm_up: index == 0, goodput_bps, client: side.clone(), server: side }
+}
+
+impl Bench for FakeBench {
+    fn describe(&mut self, side: Side) -> Result<HostReport, StudyError> {
+        Ok(match side {
+            Side::Client => self.client.clone(),
+            Side::Server => self.server.clone(),
+        })
+    }
+
+    fn capture(&mut self, side: Side) -> Result<Vec<u8>, TrialError> {
+        match side {
+            Side::Client => Ok(b"bundle".to_vec()),
+            Side::Server => Err(failed("no room for the bundle")),
+        }
+    }
+
+    fn lab(&self) -> Option<&LabFile> {
+        self.lab.as_ref()
+    }
+
+    fn set(&mut self, environment: &Environment, _: Direction) -> Result<(), TrialError> {
+        self.asked.borrow_mut().push(Asked::Set(environment.clone()));
+        Ok(())
+    }
+
+    fn flow(
+        &mut self,
+        config: &FlowConfig,
+        stop: &AtomicBool,
+        on_event: &mut dyn FnMut(BenchEvent),
+    ) -> Result<FlowSummary, TrialError> {
+        let place = self.flows().len();
+        self.asked.borrow_mut().push(Asked::Flow(config.clone()));
+        let goodput_bps = (self.answer)(place, config)?;
+        let mut complete = true;
+        for index in 0..self.intervals {
+            if self.stop_in == Some(place) && index == 2 {
+                stop.store(true, Ordering::Relaxed);
+            }
+            if stop.load(Ordering::Relaxed) {
+                complete = false;
+                break;
+            }
+            on_event(BenchEvent::Interval(Box::new(interval(index, goodput_bps))));
+        }
+        Ok(serde_json::from_value(json!({
+            "requested": config,
+            "client_settings": {"flows": []},
+            "server_settings": {"flows": []},
+            "measured_ns": 1_000_000_000u64,
+            "received_bytes": 1,
+            "goodput_bps": goodput_bps,
+            "flow_goodput_bps": [goodput_bps],
+            "client_cpu_seconds_per_gb": 0.1,
+            "server_cpu_seconds_per_gb": 0.1,
+            "complete": complete,
+        }))
+        .unwrap())
+    }
+
+    fn probe(&mut self, config: &ProbeConfig) -> Result<ProbeSummary, TrialError> {
+        self.asked.borrow_mut().push(Asked::Probe);
+        Ok(ProbeSummary {
+            requested: config.clone(),
+            directions: Vec::new(),
+            bandwidth_delay_product_bytes: None,
+        })
+    }
+
+    fn delay_lines(&mut self) -> Vec<DelayLineStats> {
+        if self.lab.is_some() { vec![DelayLineStats::default()] } else { Vec::new() }
+    }
+}
+
+impl std::fmt::Debug for FakeBench {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("FakeBench")
+    }
+}

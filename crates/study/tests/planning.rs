@@ -1,0 +1,202 @@
+//! From a study to trials: the product, the words, the order, the time.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clearstream_schema::{TimeSpan, study::StudyFile};
+use clearstream_study::{Mode, Plan, PlanOptions, StudyError, file, interrupt_core, plan};
+use common::{magny_cours, nehalem, small};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+fn built_in() -> StudyFile {
+    file::load("clearstream-40ge").unwrap()
+}
+
+fn only(name: &str, mode: Mode, in_lab: bool) -> PlanOptions {
+    PlanOptions { mode, in_lab, only: vec![name.to_owned()], seed: 1, budget: None }
+}
+
+fn levels(plan: &Plan, factor: &str) -> Vec<Value> {
+    let mut seen = Vec::new();
+    for cell in &plan.experiments[0].cells {
+        let level = cell.factors[factor].clone();
+        if !seen.contains(&level) {
+            seen.push(level);
+        }
+    }
+    seen
+}
+
+#[test]
+fn the_full_matrix_is_the_papers() {
+    let (client, server) = (nehalem("sender"), nehalem("receiver"));
+    let plan = plan(&built_in(), &only("pin-matrix", Mode::Full, false), &client, &server).unwrap();
+    assert_eq!(plan.trials.len(), 64, "8 x 8 measurements (TNC 2011, section 3)");
+    let cell = &plan.experiments[0].cells[0];
+    assert_eq!(cell.flow.duration, TimeSpan::from_seconds(300), "each over 5 minutes");
+    assert!(cell.flow.source_port.is_some(), "from a fixed source port");
+    let big = plan_of(&built_in(), &only("pin-matrix", Mode::Full, false), "amd");
+    assert_eq!(big.trials.len(), 48 * 48);
+}
+
+fn plan_of(study: &StudyFile, options: &PlanOptions, name: &str) -> Plan {
+    plan(study, options, &magny_cours(name), &magny_cours(name)).unwrap()
+}
+
+#[test]
+fn representative_cores_are_one_per_class_and_those_around_the_interrupt() {
+    assert_eq!(interrupt_core(&nehalem("x")), Some(7));
+    assert_eq!(interrupt_core(&small("x")), None);
+    let (client, server) = (nehalem("sender"), nehalem("receiver"));
+    let plan = plan(&built_in(), &only("pin-matrix", Mode::Standard, false), &client, &server).unwrap();
+    // One of each package, the interrupt core 7 and its neighbour 6.
+    assert_eq!(levels(&plan, "receiver-cores"), [0, 4, 6, 7].map(|core| json!(core)));
+    // 48 cores: eight nodes (0, 24, 1, 25, ...), interrupt core 0 and its nearest on the node, 4.
+    let big = plan_of(&built_in(), &only("pin-matrix", Mode::Standard, false), "amd");
+    assert_eq!(levels(&big, "receiver-cores"), [0, 1, 2, 3, 4, 24, 25, 26, 27].map(|core| json!(core)));
+}
+
+#[test]
+fn a_small_lab_still_gets_a_matrix_with_a_movable_interrupt_core() {
+    let options = only("pin-matrix", Mode::Quick, true);
+    let plan = plan(&built_in(), &options, &small("alpha"), &small("beta")).unwrap();
+    assert_eq!(plan.experiments[0].cells.len(), 2 * 2 * 2);
+    assert_eq!(levels(&plan, "receive-steering"), [json!(0), json!(1)]);
+}
+
+#[test]
+fn offline_and_forbidden_cores_are_left_out_or_refused() {
+    let mut server = nehalem("receiver");
+    server.processing_units[5].online = false;
+    server.processing_units[6].allowed = false;
+    let study = built_in();
+    let full = plan(&study, &only("pin-matrix", Mode::Full, false), &nehalem("sender"), &server).unwrap();
+    assert_eq!(levels(&full, "receiver-cores"), [0, 1, 2, 3, 4, 7].map(|core| json!(core)));
+    let named = |core: u32| {
+        let mut study = study.clone();
+        let factors: BTreeMap<_, _> =
+            [("receiver-cores".to_owned(), clearstream_schema::study::Levels::Listed(vec![json!(core)]))]
+                .into();
+        study.experiments.iter_mut().find(|experiment| experiment.name == "pin-matrix").unwrap().factors =
+            factors;
+        plan(&study, &only("pin-matrix", Mode::Standard, false), &nehalem("sender"), &server)
+            .unwrap_err()
+            .to_string()
+    };
+    assert!(named(5).contains("core 5 is offline on receiver: it has 0-4,7"), "{}", named(5));
+    assert!(named(6).contains("core 6 is not allowed"), "{}", named(6));
+    assert!(named(48).contains("core 48 does not exist on receiver"), "{}", named(48));
+}
+
+#[test]
+fn direction_decides_whose_cores_are_meant() {
+    let study = built_in();
+    let (amd, intel) = (magny_cours("amd"), nehalem("intel"));
+    let sending = plan(&study, &only("pin-row-sending", Mode::Full, false), &amd, &intel).unwrap();
+    let receiving = plan(&study, &only("pin-row-receiving", Mode::Full, false), &amd, &intel).unwrap();
+    assert_eq!(sending.trials.len(), 48, "each of the 48 cores sends");
+    assert_eq!(receiving.trials.len(), 48, "and receives, the data flowing back");
+}
+
+#[test]
+fn lab_only_factors_are_refused_on_real_hosts() {
+    let text = r#"schema = "clearstream.study"
+version = 1
+name = "mine"
+title = "Mine"
+[[experiment]]
+name = "frames"
+title = "Frames"
+workload = "flow"
+figure = "throughput"
+[experiment.factors]
+mtu = [1500, 9000]
+"#;
+    let study = file::parse(text, "mine.toml").unwrap();
+    let error = plan(&study, &PlanOptions::default(), &small("a"), &small("b")).unwrap_err();
+    assert!(matches!(&error, StudyError::LabOnly { factor, .. } if factor == "mtu"), "{error}");
+    assert!(error.to_string().contains("--lab"), "{error}");
+    let options = PlanOptions { in_lab: true, ..PlanOptions::default() };
+    let plan = plan(&study, &options, &small("a"), &small("b")).unwrap();
+    assert_eq!(plan.experiments[0].cells[1].environment.mtu_bytes, Some(9000));
+}
+
+#[test]
+fn an_unknown_experiment_is_named() {
+    let error =
+        plan(&built_in(), &only("windows", Mode::Quick, false), &small("a"), &small("b")).unwrap_err();
+    assert!(error.to_string().contains("did you mean `window`"), "{error}");
+}
+
+#[test]
+fn every_pass_visits_every_cell_once_in_an_order_of_its_own() {
+    let plan = plan_of(&built_in(), &only("window", Mode::Standard, false), "amd");
+    let cells = plan.experiments[0].cells.len();
+    assert_eq!(cells, 15);
+    let passes: Vec<Vec<usize>> =
+        plan.trials.chunks(cells).map(|pass| pass.iter().map(|trial| trial.cell).collect()).collect();
+    assert_eq!(passes.len(), 3);
+    for pass in &passes {
+        assert_eq!(pass.iter().collect::<BTreeSet<_>>().len(), cells);
+    }
+    assert_ne!(passes[0], passes[1]);
+    assert!(plan.trials.iter().zip(0..).all(|(trial, place)| trial.trial == place));
+}
+
+/// The order is part of the record's meaning: a later version must resume it.
+#[test]
+fn the_order_of_a_seed_never_changes() {
+    let plan = plan_of(&built_in(), &only("window", Mode::Quick, false), "amd");
+    let order: Vec<usize> = plan.trials.iter().map(|trial| trial.cell).collect();
+    assert_eq!(order, ORDER);
+}
+
+#[test]
+fn the_quick_demo_fits_into_three_minutes() {
+    let options = PlanOptions { mode: Mode::Quick, in_lab: true, seed: 1, ..PlanOptions::default() };
+    let plan = plan(&built_in(), &options, &small("alpha"), &small("beta")).unwrap();
+    let seconds = plan.time().seconds();
+    assert!((120.0..185.0).contains(&seconds), "{seconds} s");
+    let table = plan.table();
+    assert_eq!(table.trial_count, plan.trials.len());
+    assert_eq!(table.trials.len(), table.trial_count);
+    assert!(table.experiments.iter().all(|row| row.trial_count == row.cell_count * row.repetitions as usize));
+    let sum: u64 = table.experiments.iter().map(|row| row.time.0).sum();
+    assert_eq!(sum, table.time.0);
+}
+
+#[test]
+fn a_budget_takes_repetitions_never_cells() {
+    let options =
+        PlanOptions { budget: Some(TimeSpan::from_seconds(300)), ..only("window", Mode::Standard, false) };
+    let cut = plan_of(&built_in(), &options, "amd");
+    assert_eq!(cut.trials.len(), 15, "one pass of 15 cells");
+    assert!(cut.notices.iter().any(|notice| notice.id == "budget-repetitions"));
+    let options = PlanOptions { budget: Some(TimeSpan::from_seconds(1)), ..options };
+    assert_eq!(plan_of(&built_in(), &options, "amd").trials.len(), 15);
+}
+
+proptest! {
+    /// Whatever the seed, a plan has every cell as often as asked, and the same seed the same order.
+    #[test]
+    fn any_seed_gives_a_whole_plan(seed: u64) {
+        let options = PlanOptions { seed, in_lab: true, mode: Mode::Quick, ..PlanOptions::default() };
+        let make = || plan(&built_in(), &options, &small("alpha"), &small("beta")).unwrap();
+        let plan = make();
+        let mut seen = BTreeSet::new();
+        for trial in &plan.trials {
+            prop_assert!(seen.insert((trial.experiment, trial.cell, trial.repetition)));
+        }
+        let expected: usize =
+            plan.experiments.iter().map(|experiment| experiment.cells.len() * experiment.repetitions as usize).sum();
+        prop_assert_eq!(seen.len(), expected);
+        prop_assert_eq!(make().trials, plan.trials);
+    }
+}
+
+/// Seed 1, quick, experiment `window`: two passes over eight cells, from another
+/// implementation of the same published algorithms.
+const ORDER: [usize; 16] = [4, 2, 5, 3, 1, 7, 6, 0, 2, 0, 4, 3, 1, 6, 5, 7];

@@ -1,0 +1,285 @@
+//! The runner on a bench without hosts: what is recorded, kept, skipped, resumed.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::{
+    collections::BTreeSet,
+    os::unix::fs::symlink,
+    path::Path,
+    rc::Rc,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use clearstream_record::{Reader, RecordError};
+use clearstream_schema::{
+    TimeSpan,
+    record::{TrialDocument, TrialOutcome},
+    study::StudyFile,
+};
+use clearstream_study::{
+    EndReason, PlanOptions, RunEnd, RunRequest, Runner, SkipReason, Steering, StudyError, StudyEvent,
+    TrialError, file,
+};
+use common::{Asked, FakeBench, failed, lab, magny_cours};
+use tempfile::TempDir;
+
+/// Three windows, three times.
+const STUDY: &str = r#"schema = "clearstream.study"
+version = 1
+name = "mine"
+title = "Mine"
+[[experiment]]
+name = "window"
+title = "Window"
+workload = "flow"
+figure = "window-curve"
+repetitions = 3
+[experiment.factors]
+window = ["1MiB", "2MiB", "3MiB"]
+"#;
+
+fn request(text: &str) -> RunRequest {
+    RunRequest {
+        study: file::parse(text, "mine.toml").unwrap(),
+        options: PlanOptions { seed: 7, ..PlanOptions::default() },
+        program_version: "0.1.0".to_owned(),
+    }
+}
+
+fn run(folder: &Path, text: &str, bench: &FakeBench) -> RunEnd {
+    let runner = Runner::start(folder, request(text), bench.clone()).unwrap();
+    runner.run(&AtomicBool::new(false), &mut |_| {}).unwrap()
+}
+
+fn resume(folder: &Path, bench: &FakeBench) -> RunEnd {
+    let runner = Runner::resume(folder, Some(&study()), bench.clone()).unwrap();
+    runner.run(&AtomicBool::new(false), &mut |_| {}).unwrap()
+}
+
+fn study() -> StudyFile {
+    file::parse(STUDY, "mine.toml").unwrap()
+}
+
+fn recorded(folder: &Path) -> Vec<TrialDocument> {
+    Reader::open(folder).unwrap().trials().unwrap().collect::<Result<_, _>>().unwrap()
+}
+
+fn notices(folder: &Path) -> Vec<String> {
+    Reader::open(folder).unwrap().run().notices.iter().map(|notice| notice.id.clone()).collect()
+}
+
+#[test]
+fn a_run_leaves_every_trial_with_its_samples() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("run");
+    let end = run(&path, STUDY, &FakeBench::new());
+    assert_eq!((end.reason, end.planned_count, end.done_count), (EndReason::Complete, 9, 9));
+    let reader = Reader::open(&path).unwrap();
+    let trials = recorded(&path);
+    assert_eq!(trials.iter().map(|trial| trial.trial).collect::<Vec<_>>(), (0..9).collect::<Vec<_>>());
+    for trial in &trials {
+        assert_eq!(reader.samples(trial).unwrap().count(), 6);
+        assert_eq!(trial.steady, Some(true), "five equal values after the warm-up");
+        assert!(trial.started.ends_with('Z') && trial.started.contains('T'), "{}", trial.started);
+    }
+    assert!(reader.run().ended.is_some());
+    assert!(reader.capture(clearstream_record::Side::Client).is_some());
+    assert!(reader.capture(clearstream_record::Side::Server).is_none());
+    assert!(notices(&path).contains(&"capture-missing".to_owned()), "a missing capture is told, not fatal");
+}
+
+#[test]
+fn a_failed_trial_does_not_end_the_study_and_is_tried_again_by_resuming() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("run");
+    let mut bench = FakeBench::new();
+    bench.answer = Rc::new(|place, _| if place == 4 { Err(failed("port in use")) } else { Ok(1e9) });
+    let end = run(&path, STUDY, &bench);
+    assert_eq!((end.reason, end.done_count, end.failed_count), (EndReason::Complete, 8, 1));
+    let trials = recorded(&path);
+    assert!(matches!(&trials[4].outcome, TrialOutcome::Failed(failure) if failure.message == "port in use"));
+    let again = FakeBench::new();
+    let end = resume(&path, &again);
+    assert_eq!((end.done_count, end.failed_count), (9, 0));
+    assert_eq!(again.flows().len(), 1, "only the failed one");
+    let numbers: BTreeSet<u32> = recorded(&path).iter().map(|trial| trial.trial).collect();
+    assert_eq!(numbers.len(), 9);
+    assert_eq!(recorded(&path).len(), 9);
+}
+
+#[test]
+fn stopping_keeps_the_samples_and_resuming_keeps_order_and_seed() {
+    let folder = TempDir::new().unwrap();
+    let (whole, cut) = (folder.path().join("whole"), folder.path().join("cut"));
+    let reference = FakeBench::new();
+    run(&whole, STUDY, &reference);
+    let stopped = FakeBench { stop_in: Some(3), ..FakeBench::new() };
+    let end = run(&cut, STUDY, &stopped);
+    assert_eq!((end.reason, end.done_count), (EndReason::Stopped, 3));
+    let partial = recorded(&cut).pop().unwrap();
+    assert!(matches!(&partial.outcome, TrialOutcome::Flow(summary) if !summary.complete));
+    assert_eq!(Reader::open(&cut).unwrap().samples(&partial).unwrap().count(), 2, "samples taken so far");
+    let again = FakeBench::new();
+    assert_eq!(resume(&cut, &again).reason, EndReason::Complete);
+    let windows = |bench: &FakeBench| bench.flows().iter().map(|flow| flow.window).collect::<Vec<_>>();
+    assert_eq!(windows(&again), windows(&reference)[3..], "the same order goes on");
+    assert_eq!(recorded(&cut).len(), 9);
+}
+
+#[test]
+fn a_lost_agent_ends_the_run_which_can_be_resumed() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("run");
+    let mut bench = FakeBench::new();
+    bench.answer =
+        Rc::new(|place, _| if place == 2 { Err(TrialError::lost("beta is gone")) } else { Ok(1e9) });
+    let end = run(&path, STUDY, &bench);
+    assert_eq!(end.reason, EndReason::Lost("beta is gone".to_owned()));
+    assert_eq!(bench.flows().len(), 3, "nothing is tried on a lost agent");
+    assert!(notices(&path).contains(&"peer-lost".to_owned()));
+    assert_eq!(resume(&path, &FakeBench::new()).done_count, 9);
+}
+
+#[test]
+fn resuming_refuses_what_is_not_what_it_was_and_says_what() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("run");
+    run(&path, STUDY, &FakeBench { stop_in: Some(1), ..FakeBench::new() });
+    let refused = |study: Option<&StudyFile>, bench: FakeBench| {
+        let error = Runner::resume(&path, study, bench).unwrap_err();
+        assert!(matches!(error, StudyError::Changed { .. }), "{error}");
+        error.to_string()
+    };
+    let changed = file::parse(&STUDY.replace("3MiB", "4MiB"), "mine.toml").unwrap();
+    let message = refused(Some(&changed), FakeBench::new());
+    assert!(message.contains("experiment window was changed"), "{message}");
+    let message = refused(None, FakeBench { server: magny_cours("beta"), ..FakeBench::new() });
+    assert!(message.contains("the server's set of cores was 0-1, is 0-47"), "{message}");
+    let message = refused(None, FakeBench { lab: Some(lab("wan")), ..FakeBench::new() });
+    assert!(message.contains("it ran on real hosts, not in the lab wan"), "{message}");
+    assert!(!message.contains("server"), "what did not change is not told: {message}");
+}
+
+#[test]
+fn a_second_start_in_the_same_folder_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("run");
+    run(&path, STUDY, &FakeBench::new());
+    let error = Runner::start(&path, request(STUDY), FakeBench::new()).unwrap_err();
+    assert!(matches!(error, StudyError::Record(RecordError::Exists { .. })), "{error}");
+}
+
+#[test]
+fn a_full_disk_ends_the_run_clearly_and_keeps_what_was_written() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("run");
+    let bench = FakeBench::new();
+    let runner = Runner::start(&path, request(STUDY), bench.clone()).unwrap();
+    // full(4): every write to /dev/full fails with ENOSPC.
+    symlink("/dev/full", path.join("samples/000004.jsonl")).unwrap();
+    let stop = AtomicBool::new(false);
+    let error = runner.run(&stop, &mut |_| {}).unwrap_err();
+    assert!(matches!(error, StudyError::Record(RecordError::Full { .. })), "{error:?}");
+    assert!(error.to_string().contains("000004.jsonl"), "{error}");
+    assert!(stop.load(Ordering::Relaxed), "the running trial was ended");
+    assert_eq!(recorded(&path).len(), 4);
+    std::fs::remove_file(path.join("samples/000004.jsonl")).unwrap();
+    assert_eq!(resume(&path, &FakeBench::new()).done_count, 9);
+}
+
+#[test]
+fn precise_cells_are_not_repeated() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("run");
+    let text = STUDY.replace("repetitions = 3", "repetitions = 20\nprecision-ratio = 0.05");
+    let mut bench = FakeBench::new();
+    // The 3 MiB cell scatters by 40 %, the others not at all.
+    bench.answer = Rc::new(|place, config| {
+        let wild = config.window.is_some_and(|window| window.0 == 3 << 20);
+        Ok(if wild { 20e9 + (place % 5) as f64 * 2e9 } else { 20e9 })
+    });
+    let runner = Runner::start(&path, request(&text), bench.clone()).unwrap();
+    let mut skipped = Vec::new();
+    let end = runner
+        .run(&AtomicBool::new(false), &mut |event| {
+            if let StudyEvent::TrialSkipped { reason, .. } = event {
+                skipped.push(reason);
+            }
+        })
+        .unwrap();
+    let count = |mib: u64| {
+        bench.flows().iter().filter(|flow| flow.window.is_some_and(|window| window.0 == mib << 20)).count()
+    };
+    assert_eq!((count(1), count(2)), (3, 3), "three equal values are enough");
+    assert!(count(3) > 5, "{}", count(3));
+    assert_eq!(end.skipped_count, skipped.len());
+    assert!(skipped.iter().all(|reason| *reason == SkipReason::Precise));
+    assert_eq!(notices(&path).iter().filter(|id| *id == "precise-enough").count(), 1);
+}
+
+#[test]
+fn the_time_left_shrinks_and_positions_count_up() {
+    let folder = TempDir::new().unwrap();
+    let runner = Runner::start(&folder.path().join("run"), request(STUDY), FakeBench::new()).unwrap();
+    let (mut lefts, mut positions, mut estimates) = (Vec::new(), Vec::new(), 0);
+    runner
+        .run(&AtomicBool::new(false), &mut |event| match event {
+            StudyEvent::Planned { left, .. } => lefts.push(left),
+            StudyEvent::TrialStarted { position, .. } => positions.push(position),
+            StudyEvent::TrialEnded { left, estimate, .. } => {
+                lefts.push(left);
+                estimates += usize::from(estimate.is_some());
+            }
+            _ => {}
+        })
+        .unwrap();
+    assert_eq!(positions, (1..=9).collect::<Vec<_>>());
+    assert!(lefts.windows(2).all(|pair| pair[1] < pair[0]), "{lefts:?}");
+    assert_eq!(lefts.last(), Some(&TimeSpan(0)));
+    assert_eq!(estimates, 6, "from the second repetition on");
+}
+
+#[test]
+fn the_lab_is_set_for_each_cell_and_put_back() {
+    let folder = TempDir::new().unwrap();
+    let text = STUDY
+        .replace("window = [\"1MiB\", \"2MiB\", \"3MiB\"]", "mtu = [1500]\nreceive-steering = [1, \"off\"]");
+    let bench = FakeBench { lab: Some(lab("wan")), ..FakeBench::new() };
+    let end = run(&folder.path().join("run"), &text, &bench);
+    assert_eq!(end.done_count, 6);
+    let sets: Vec<_> = bench
+        .asked
+        .borrow()
+        .iter()
+        .filter_map(|asked| match asked {
+            Asked::Set(environment) => Some(environment.clone()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(sets.len(), 7);
+    let (last, before) = sets.split_last().unwrap();
+    assert_eq!(*last, clearstream_study::Environment::default(), "put back at the end");
+    assert!(before.iter().all(|set| set.mtu_bytes == Some(1500)));
+    let off = before.iter().filter(|set| set.receive_steering == Some(Steering::Off)).count();
+    assert_eq!(off, 3);
+    let trials = recorded(&folder.path().join("run"));
+    assert!(trials.iter().all(|trial| trial.delay_lines.len() == 1));
+}
+
+#[test]
+fn the_built_in_study_runs_through_on_a_bench_without_hosts() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("run");
+    let request = RunRequest {
+        study: file::load("clearstream-40ge").unwrap(),
+        options: PlanOptions { mode: clearstream_study::Mode::Quick, seed: 1, ..PlanOptions::default() },
+        program_version: "0.1.0".to_owned(),
+    };
+    let bench = FakeBench { lab: Some(lab("wan-1650km")), ..FakeBench::new() };
+    let end =
+        Runner::start(&path, request, bench).unwrap().run(&AtomicBool::new(false), &mut |_| {}).unwrap();
+    assert_eq!(end.done_count, end.planned_count);
+    let names: BTreeSet<String> = recorded(&path).into_iter().map(|trial| trial.experiment).collect();
+    assert_eq!(names.len(), 8);
+}

@@ -1,0 +1,164 @@
+//! Study files: the built-in one is right, wrong ones say where and what.
+#![allow(clippy::unwrap_used)]
+
+use clearstream_schema::study::{Figure, StudyFile};
+use clearstream_study::{StudyError, file};
+
+const GOOD: &str = r#"schema = "clearstream.study"
+version = 1
+name = "mine"
+title = "Mine"
+
+[[experiment]]
+name = "window"
+title = "Window"
+workload = "flow"
+figure = "window-curve"
+[experiment.flow]
+duration = "10s"
+[experiment.factors]
+window = ["1MiB", "2MiB"]
+sender-cores = "every-core"
+"#;
+
+#[test]
+fn the_good_one_is_read() {
+    let study = file::parse(GOOD, "mine.toml").unwrap();
+    assert_eq!(study.experiments[0].factors.len(), 2);
+}
+
+/// Replaces a line and tells what the reader says of it.
+fn complaint(from: &str, to: &str) -> String {
+    assert!(GOOD.contains(from), "{from}");
+    file::parse(&GOOD.replacen(from, to, 1), "mine.toml").unwrap_err().to_string()
+}
+
+#[test]
+fn each_slip_is_named_with_file_line_key_and_what_was_meant() {
+    let cases = [
+        ("title = \"Mine\"", "titel = \"Mine\"", "mine.toml:4: titel: ", "did you mean `title`"),
+        ("version = 1", "version = 2", "mine.toml:2: version: ", "version 1"),
+        ("clearstream.study", "clearstream.lab", "mine.toml:1: schema: ", "clearstream.study"),
+        ("name = \"mine\"", "name = \"My Study\"", "mine.toml:3: name: ", "small letters"),
+        ("\"window-curve\"", "\"windowcurve\"", "mine.toml:10: figure: ", "did you mean `window-curve`"),
+        ("workload = \"flow\"", "workload = \"flwo\"", "mine.toml:9: workload: ", "did you mean `flow`"),
+        ("workload = \"flow\"\n", "", "mine.toml:6: workload: ", "missing field"),
+        ("duration = \"10s\"", "duration = \"ten\"", "mine.toml:12: duration: ", "17ms"),
+        ("duration = \"10s\"", "durations = \"10s\"", "mine.toml:12: durations: ", "did you mean `duration`"),
+        (
+            "window = [\"1MiB\", \"2MiB\"]",
+            "windw = [\"1MiB\"]",
+            "mine.toml:14: windw: ",
+            "did you mean `window`",
+        ),
+        ("window = [\"1MiB\", \"2MiB\"]", "mtuu = [1500]", "mine.toml:14: mtuu: ", "did you mean `mtu`"),
+        ("window = [\"1MiB\", \"2MiB\"]", "mtu = [15]", "mine.toml:14: mtu: ", "68 to 65535"),
+        ("window = [\"1MiB\", \"2MiB\"]", "window = []", "mine.toml:14: window: ", "at least one level"),
+        ("window = [\"1MiB\", \"2MiB\"]", "window = 3", "mine.toml:14: window: ", "a list of levels"),
+        (
+            "window = [\"1MiB\", \"2MiB\"]",
+            "window = \"every-core\"",
+            "mine.toml:14: window: ",
+            "only core factors",
+        ),
+        ("[\"1MiB\", \"2MiB\"]", "[\"1MiB\", \"big\"]", "mine.toml:14: window: ", "512KiB"),
+        ("[\"1MiB\", \"2MiB\"]", "[\"1MiB\", \"1MiB\"]", "mine.toml:14: window: ", "twice"),
+        ("\"every-core\"", "\"evry-core\"", "mine.toml:15: sender-cores: ", "did you mean `every-core`"),
+        (
+            "sender-cores = \"every-core\"",
+            "receive-steering = [\"on\"]",
+            "mine.toml:15: receive-steering: ",
+            "\"off\"",
+        ),
+        (
+            "[experiment.flow]",
+            "repetitions = 0\n[experiment.flow]",
+            "mine.toml:11: repetitions: ",
+            "1 to 1000",
+        ),
+        (
+            "[experiment.flow]",
+            "precision-ratio = 2\n[experiment.flow]",
+            "mine.toml:11: precision-ratio: ",
+            "0.02",
+        ),
+        (
+            "[experiment.flow]",
+            "[experiment.quik]\n[experiment.flow]",
+            "mine.toml:11: quik: ",
+            "did you mean `quick`",
+        ),
+        ("title = \"Mine\"", "title = Mine", "mine.toml:4: title: ", ""),
+    ];
+    for (from, to, place, meant) in cases {
+        let message = complaint(from, to);
+        assert!(message.starts_with(place), "{to}: {message}");
+        assert!(message.contains(meant), "{to}: {message}");
+        assert!(!message.contains('\n'), "one line: {message}");
+    }
+}
+
+#[test]
+fn two_experiments_of_one_name_are_refused() {
+    let doubled = format!(
+        "{GOOD}\n[[experiment]]\nname = \"window\"\ntitle = \"W\"\nworkload = \"probe\"\nfigure = \"delay\"\n"
+    );
+    let message = file::parse(&doubled, "mine.toml").unwrap_err().to_string();
+    assert!(message.starts_with("mine.toml:18: name: "), "{message}");
+}
+
+#[test]
+fn unknown_names_and_unreadable_files_are_told_apart() {
+    let error = file::load("clearstream-40gb").unwrap_err();
+    assert!(matches!(error, StudyError::Unknown { .. }), "{error}");
+    assert!(error.to_string().contains("did you mean `clearstream-40ge`"), "{error}");
+    let error = file::load("/").unwrap_err();
+    assert!(matches!(error, StudyError::Read { .. }), "{error}");
+}
+
+fn built_in() -> StudyFile {
+    file::load("clearstream-40ge").unwrap()
+}
+
+#[test]
+fn every_figure_of_the_papers_has_an_experiment_and_a_source() {
+    let study = built_in();
+    let figures: Vec<Figure> = study.experiments.iter().map(|experiment| experiment.figure).collect();
+    for figure in [
+        Figure::Topology,
+        Figure::Delay,
+        Figure::Throughput,
+        Figure::WindowCurve,
+        Figure::LiveTraffic,
+        Figure::PinMatrix,
+        Figure::PinRow,
+    ] {
+        assert!(figures.contains(&figure), "{figure:?}");
+    }
+    for experiment in &study.experiments {
+        assert!(!experiment.published.is_empty(), "{}", experiment.name);
+        assert!(
+            experiment
+                .published
+                .iter()
+                .all(|published| { published.source.contains("report") || published.source.contains("TNC") })
+        );
+    }
+}
+
+/// The figures as printed in the two papers.
+#[test]
+fn published_figures_are_as_printed() {
+    let study = built_in();
+    let published =
+        |name: &str| &study.experiments.iter().find(|experiment| experiment.name == name).unwrap().published;
+    let local = published("local-throughput");
+    assert_eq!((local[0].low_gbps, local[0].high_gbps), (Some(20.7), Some(23.3)));
+    assert_eq!(local[1].high_gbps, Some(25.3));
+    assert_eq!(local[3].high_gbps, Some(32.0));
+    let knee = &published("window")[0];
+    assert_eq!(knee.high_gbps, Some(19.0));
+    // The printed 40.38 MB is 19 Gb/s x 17 ms / 8, rounded.
+    assert!((19e9 * 17e-3 / 8.0 / 1e6 - 40.38f64).abs() < 0.01);
+    assert_eq!(published("live-traffic")[0].high_gbps, Some(11.0));
+}
