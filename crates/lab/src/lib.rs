@@ -1,1 +1,24 @@
-//! clearstream-lab.
+//! Labs: network namespaces and links on one machine that stand in for hosts
+//! and a wide-area network.
+//!
+//! A lab is held by its *keeper*, a process of its own that outlives the shell
+//! it was started from. The keeper owns one holder process per host (whose
+//! namespaces are the host), the TUN devices and the threads of the delay
+//! lines. Whatever ends the keeper ends all of them: `kill -9` leaves nothing
+//! but its state folder, which the next start clears away.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod error;
+pub mod file;
+pub mod keeper;
+pub mod line;
+mod links;
+mod node;
+mod running;
+mod state;
+mod wire;
+
+pub use error::LabError;
+pub use running::{RunningLab, down, list, open, up};
+pub use state::INSTANCE_VARIABLE;

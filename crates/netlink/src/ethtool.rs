@@ -1,9 +1,10 @@
 //! What a driver tells about an interface over generic netlink
 //! (Documentation/networking/ethtool-netlink.rst): rings, channels, features,
-//! link speed and receive side scaling. Questions only; nothing is set.
+//! link speed and receive side scaling; and turning a feature on or off.
 
 mod features;
 mod message;
+mod set;
 
 use std::{
     collections::BTreeMap,

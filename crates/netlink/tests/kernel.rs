@@ -4,7 +4,7 @@
 
 use std::{net::IpAddr, process::Command};
 
-use clearstream_netlink::{Netem, NetlinkError, Prefix, RouteSocket};
+use clearstream_netlink::{Netem, NetlinkError, Prefix, RouteSocket, ethtool::Ethtool};
 use clearstream_sys::namespace::{Holder, NamespaceSet};
 use serde_json::Value;
 
@@ -167,4 +167,23 @@ fn root_unknown_interface_is_named() {
     let error = host.socket.set_mtu("nowhere", 1500).unwrap_err();
     assert!(matches!(error, NetlinkError::NoInterface { .. }));
     assert!(error.to_string().contains("nowhere"));
+}
+
+#[test]
+fn root_feature_is_set_as_ethtool_shows() {
+    let (one, _two) = pair();
+    let gro = |host: &Host| {
+        let mut command = Command::new("ethtool");
+        command.args(["-k", "left"]);
+        NamespaceSet::of_process(host.holder.pid()).unwrap().enter_with(&mut command).unwrap();
+        let text = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        text.lines().find(|line| line.starts_with("generic-receive-offload")).unwrap().ends_with(": on")
+    };
+    for on in [true, false, true] {
+        let set = || Ethtool::open().unwrap().set_feature("left", "rx-gro", on);
+        one.set.run(set).unwrap().unwrap();
+        assert_eq!(gro(&one), on);
+    }
+    let set = || Ethtool::open().unwrap().set_feature("left", "no-such-feature", true);
+    assert!(one.set.run(set).unwrap().is_err());
 }

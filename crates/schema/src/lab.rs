@@ -103,10 +103,35 @@ pub struct LabLink {
     /// How the delay is made.
     #[serde(default)]
     pub backend: LinkBackend,
+    /// Join received segments (`rx-gro`) on a veth link; a delay line passes
+    /// joined packets through anyway.
+    #[serde(default = "default_gro")]
+    pub gro: bool,
 }
 
 fn default_mtu() -> u32 {
     9000
+}
+
+fn default_gro() -> bool {
+    true
+}
+
+impl LabLink {
+    /// Whether the link changes nothing about a packet.
+    pub fn is_ideal(&self) -> bool {
+        self.delay.0 == 0 && self.jitter.0 == 0 && self.loss_ratio == 0.0 && self.rate.is_none()
+    }
+
+    /// The backend in force: `auto` takes a veth pair for an ideal link and the
+    /// delay line otherwise, never netem.
+    pub fn effective_backend(&self) -> LinkBackend {
+        match self.backend {
+            LinkBackend::Auto if self.is_ideal() => LinkBackend::Veth,
+            LinkBackend::Auto => LinkBackend::DelayLine,
+            chosen => chosen,
+        }
+    }
 }
 
 /// One end of a link.
@@ -125,20 +150,48 @@ pub struct LinkEnd {
 }
 
 /// What the delay line did with packets of one direction.
+///
+/// A *packet* is what crosses the delay line: with segmentation offload it
+/// stands for several packets of the wire, called *segments*.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DelayLineStats {
+    /// Number of the link in the lab file, from 0.
+    #[serde(default)]
+    pub link: u64,
+    /// Host that sends in this direction.
+    #[serde(default)]
+    pub from: String,
+    /// Host that receives.
+    #[serde(default)]
+    pub to: String,
     /// Packets (segments joined by offload count once) passed on.
     pub passed_count: u64,
-    /// Bytes passed on.
+    /// Segments accepted from the sending host.
+    #[serde(default)]
+    pub passed_segment_count: u64,
+    /// Bytes passed on, from the IP header.
     pub passed_bytes: u64,
-    /// Packets dropped by the loss model.
+    /// Segments dropped by the loss model.
     pub lost_count: u64,
-    /// Packets dropped because the queue was full.
+    /// Segments dropped because the queue was full.
     pub overflow_count: u64,
+    /// Packets that the receiving host did not take (interface down).
+    #[serde(default)]
+    pub refused_count: u64,
     /// Lateness against the asked time of release: median.
     pub late_p50_ns: u64,
     /// 99th percentile.
     pub late_p99_ns: u64,
     /// Largest.
     pub late_max_ns: u64,
+    /// Longest time a packet may have waited before the delay line saw it
+    /// (since its device was last seen empty); adds to the delay: median.
+    #[serde(default)]
+    pub unseen_p50_ns: u64,
+    /// 99th percentile.
+    #[serde(default)]
+    pub unseen_p99_ns: u64,
+    /// Largest.
+    #[serde(default)]
+    pub unseen_max_ns: u64,
 }

@@ -1,0 +1,197 @@
+//! What a lab file may say beyond its types.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use clearstream_netlink::Prefix;
+use clearstream_schema::lab::{LAB_SCHEMA, LabFile, LabHost, LabLink, LinkBackend, LinkEnd};
+
+use super::place::nearest;
+
+/// A key and what is wrong with it.
+#[derive(Debug)]
+pub(super) struct Fault {
+    pub(super) key: String,
+    pub(super) problem: String,
+}
+
+fn fault<T>(key: impl Into<String>, problem: impl Into<String>) -> Result<T, Fault> {
+    Err(Fault { key: key.into(), problem: problem.into() })
+}
+
+/// The first fault of a lab.
+pub(super) fn check(file: &LabFile) -> Result<(), Fault> {
+    if file.schema != LAB_SCHEMA {
+        return fault("schema", format!("this is \"{}\": a lab file says \"{LAB_SCHEMA}\"", file.schema));
+    }
+    if file.version != 1 {
+        return fault("version", format!("version {} is not known to this program: write 1", file.version));
+    }
+    // The name is part of a socket's path, which has 107 bytes (unix(7)).
+    check_name("name", &file.name, 32)?;
+    if file.hosts.is_empty() {
+        return fault("host", "a lab has at least one [[host]]");
+    }
+    let mut names = BTreeSet::new();
+    for (index, host) in file.hosts.iter().enumerate() {
+        check_name(&format!("host[{index}].name"), &host.name, 63)?;
+        if !names.insert(host.name.as_str()) {
+            return fault(
+                format!("host[{index}].name"),
+                format!("\"{}\" is the name of another host", host.name),
+            );
+        }
+    }
+    check_links(file, &names)?;
+    for (index, host) in file.hosts.iter().enumerate() {
+        check_host(file, index, host)?;
+    }
+    Ok(())
+}
+
+fn check_name(key: &str, name: &str, longest: usize) -> Result<(), Fault> {
+    let fits = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+    if fits && !name.is_empty() && name.len() <= longest && !name.starts_with('-') {
+        return Ok(());
+    }
+    fault(key, format!("\"{name}\" is no name: write 1 to {longest} letters, digits and `-`"))
+}
+
+fn check_links(file: &LabFile, hosts: &BTreeSet<&str>) -> Result<(), Fault> {
+    let (mut interfaces, mut addresses) = (BTreeSet::new(), BTreeMap::new());
+    for (index, link) in file.links.iter().enumerate() {
+        let key = format!("link[{index}]");
+        check_link(&key, link)?;
+        for (number, end) in link.ends.iter().enumerate() {
+            let key = format!("{key}.ends[{number}]");
+            check_end(&key, end, link, hosts)?;
+            if !interfaces.insert((end.host.as_str(), end.interface.as_str())) {
+                let problem = format!("{} has another interface \"{}\"", end.host, end.interface);
+                return fault(format!("{key}.interface"), problem);
+            }
+            for (position, text) in end.addresses.iter().enumerate() {
+                let key = format!("{key}.addresses[{position}]");
+                let prefix =
+                    text.parse::<Prefix>().or_else(|error| fault(key.as_str(), error.to_string()))?;
+                if let Some(other) = addresses.insert(prefix.address, end.host.as_str()) {
+                    return fault(key, format!("{} is an address of {other}, too", prefix.address));
+                }
+                if prefix.address.is_ipv6() && link.mtu < 1280 {
+                    return fault(key, "IPv6 needs an mtu of at least 1280 (RFC 8200, section 5)");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_link(key: &str, link: &LabLink) -> Result<(), Fault> {
+    let at = |name: &str| format!("{key}.{name}");
+    if !(0.0..=1.0).contains(&link.loss_ratio) {
+        return fault(
+            at("loss-ratio"),
+            format!("{} is no ratio: write 0 to 1, 0.01 is one in a hundred", link.loss_ratio),
+        );
+    }
+    if link.jitter > link.delay {
+        return fault(
+            at("jitter"),
+            format!("{} is more than the delay of {}: packets would leave early", link.jitter, link.delay),
+        );
+    }
+    if link.rate.is_some_and(|rate| rate.0 == 0) {
+        return fault(
+            at("rate"),
+            "nothing passes at this rate: write one above zero, or leave it out for no limit",
+        );
+    }
+    if link.queue.is_some() && link.rate.is_none() {
+        return fault(at("queue"), "there is no queue without a rate: write one, or leave the queue out");
+    }
+    // The longest IP packet, less the Ethernet header that the kernel keeps room for.
+    let most = if link.effective_backend() == LinkBackend::DelayLine { 65_521 } else { 65_535 };
+    if !(68..=most).contains(&link.mtu) {
+        return fault(at("mtu"), format!("{} is no MTU for this link: write 68 to {most} bytes", link.mtu));
+    }
+    if link.backend == LinkBackend::Veth && !link.is_ideal() {
+        return fault(
+            at("backend"),
+            "a veth pair has no delay, jitter, loss or rate: write \"delay-line\", or leave it out",
+        );
+    }
+    if link.ends[0].host == link.ends[1].host {
+        return fault(format!("{key}.ends[1].host"), "both ends are on the same host: a link joins two");
+    }
+    Ok(())
+}
+
+fn check_end(key: &str, end: &LinkEnd, link: &LabLink, hosts: &BTreeSet<&str>) -> Result<(), Fault> {
+    if !hosts.contains(end.host.as_str()) {
+        let known: Vec<&str> = hosts.iter().copied().collect();
+        let meant = nearest(&end.host, known.iter().copied());
+        let meant = meant.map_or_else(String::new, |name| format!(": did you mean \"{name}\"?"));
+        let problem = format!("there is no host \"{}\" (there are {}){meant}", end.host, known.join(", "));
+        return fault(format!("{key}.host"), problem);
+    }
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
+    let name = end.interface.as_str();
+    if name.is_empty() || name.len() > 15 || !name.chars().all(fits) || matches!(name, "." | ".." | "lo") {
+        let problem = format!("\"{name}\" is no name for it: write 1 to 15 letters, digits, `-`, `_` or `.`");
+        return fault(format!("{key}.interface"), problem);
+    }
+    if link.effective_backend() != LinkBackend::DelayLine && matches!(name, "all" | "default") {
+        return fault(format!("{key}.interface"), "the kernel keeps this name for itself");
+    }
+    Ok(())
+}
+
+fn check_host(file: &LabFile, index: usize, host: &LabHost) -> Result<(), Fault> {
+    let networks: Vec<Prefix> = file
+        .links
+        .iter()
+        .flat_map(|link| &link.ends)
+        .filter(|end| end.host == host.name)
+        .flat_map(|end| &end.addresses)
+        .filter_map(|text| text.parse().ok())
+        .collect();
+    for (number, route) in host.routes.iter().enumerate() {
+        let key = format!("host[{index}].route[{number}]");
+        if let Err(problem) = destination(&route.to, route.via) {
+            return fault(format!("{key}.to"), problem);
+        }
+        if !networks.iter().any(|network| network.contains(route.via)) {
+            let problem = format!("{} is on no link of {}: a gateway is a neighbour", route.via, host.name);
+            return fault(format!("{key}.via"), problem);
+        }
+    }
+    for key in host.sysctls.keys() {
+        let place = format!("host[{index}].sysctls.{key}");
+        let fits = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
+        if !key.starts_with("net.") || !key.chars().all(fits) || key.contains("..") || key.contains("//") {
+            return fault(
+                place,
+                "only sysctls below `net.` belong to a host of a lab; the others are the machine's",
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Destination of a route: `default` is of the gateway's family.
+pub(crate) fn destination(to: &str, via: IpAddr) -> Result<Prefix, String> {
+    let any: IpAddr = match via {
+        IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+    };
+    if to == "default" {
+        return Ok(Prefix { address: any, length: 0 });
+    }
+    let prefix: Prefix =
+        to.parse().map_err(|_| format!("\"{to}\" is no network: write 10.1.0.0/24, fd00::/64 or default"))?;
+    if prefix.address.is_ipv4() != via.is_ipv4() {
+        return Err(format!("{to} and {via} are not of the same family"));
+    }
+    Ok(prefix)
+}

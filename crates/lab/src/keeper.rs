@@ -1,0 +1,270 @@
+//! The process that holds a lab: makes it, answers for it, takes it down.
+
+use std::{
+    io::{stdin, stdout},
+    os::unix::net::{UnixListener, UnixStream},
+    time::{Duration, Instant},
+};
+
+use clearstream_schema::{CoreList, lab::LabFile};
+use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
+
+use crate::{
+    LabError,
+    error::SentError,
+    file,
+    file::destination,
+    line::relay::Relay,
+    links,
+    node::Node,
+    state::{self, Folder, HostState, Lock, State},
+    wire::{Answer, Request, Started, read_line, write_line},
+};
+
+/// How long a client of the control socket may take to say what it wants.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Holds a lab: reads its file as JSON from standard input, makes it, says so
+/// on standard output, leaves the terminal, and answers until it is told to
+/// stop. For the hidden command that [`crate::up`] starts.
+///
+/// The calling thread must be the one that started this process's hosts, so
+/// call it from `main`.
+pub fn run() -> Result<(), LabError> {
+    // Fails only where this process leads a group already, which is as good.
+    let _ = rustix::process::setsid();
+    let step = "read the lab to hold";
+    let file: LabFile = serde_json::from_reader(stdin().lock())
+        .map_err(|error| LabError::System { step: step.to_owned(), source: error.into() })?;
+    let mut keeper = match Keeper::start(file) {
+        Ok(keeper) => keeper,
+        Err(error) => {
+            let sent = Started::Failed(SentError::from(&error));
+            return write_line(stdout().lock(), &sent).map_err(LabError::system("report"));
+        }
+    };
+    let outcome = write_line(stdout().lock(), &Started::Ready)
+        .map_err(LabError::system("report that the lab is up"))
+        .and_then(|()| leave_terminal())
+        .and_then(|()| keeper.serve());
+    match outcome {
+        Ok(client) => {
+            keeper.take_down();
+            // Who asked sees the end of the connection when this process has ended.
+            let _ = write_line(&client, &Answer::Done);
+            std::mem::forget(client);
+            Ok(())
+        }
+        Err(error) => {
+            keeper.take_down();
+            Err(error)
+        }
+    }
+}
+
+fn leave_terminal() -> Result<(), LabError> {
+    let path = "/dev/null";
+    let null =
+        std::fs::File::options().read(true).write(true).open(path).map_err(LabError::file("open", path))?;
+    let done = dup2_stdin(&null).and_then(|()| dup2_stdout(&null)).and_then(|()| dup2_stderr(&null));
+    done.map_err(|error| LabError::system("leave the terminal")(error.into()))
+}
+
+/// Everything of a running lab; dropping it ends the lab.
+#[derive(Debug)]
+struct Keeper {
+    // In this order they end: the delay lines, the hosts.
+    relays: Vec<Option<Relay>>,
+    nodes: Vec<Node>,
+    listener: UnixListener,
+    folder: Folder,
+    state: State,
+    lock: Lock,
+}
+
+impl Keeper {
+    fn start(file: LabFile) -> Result<Self, LabError> {
+        file::validate(&file)?;
+        state::clear_dead()?;
+        let taken = || LabError::NameTaken { name: file.name.clone() };
+        let lock = Lock::take(&file.name)?.ok_or_else(taken)?;
+        let folder = Folder::of(&file.name)?;
+        match Self::build(&file, &folder) {
+            Ok((nodes, relays, listener, state)) => Ok(Self { relays, nodes, listener, folder, state, lock }),
+            Err(error) => {
+                // The error that matters is the first one.
+                let _ = folder.remove();
+                lock.give_back();
+                Err(error)
+            }
+        }
+    }
+
+    fn build(
+        file: &LabFile,
+        folder: &Folder,
+    ) -> Result<(Vec<Node>, Vec<Option<Relay>>, UnixListener, State), LabError> {
+        folder.create()?;
+        let hosts_file = folder.hosts();
+        std::fs::write(&hosts_file, hosts_text(file)).map_err(LabError::file("write", &hosts_file))?;
+        let mut nodes = file
+            .hosts
+            .iter()
+            .map(|host| Node::start(&host.name, &hosts_file))
+            .collect::<Result<Vec<Node>, LabError>>()?;
+        for (node, host) in nodes.iter().zip(&file.hosts) {
+            node.set_sysctls(host, false)?;
+        }
+        let mut relays = Vec::with_capacity(file.links.len());
+        for (index, link) in file.links.iter().enumerate() {
+            relays.push(links::make(index, link, &mut nodes)?);
+        }
+        for (node, host) in nodes.iter().zip(&file.hosts) {
+            node.set_sysctls(host, true)?;
+        }
+        for link in &file.links {
+            links::bring_up(link, &mut nodes)?;
+        }
+        for (node, host) in nodes.iter_mut().zip(&file.hosts) {
+            for route in &host.routes {
+                let to = destination(&route.to, route.via).map_err(|problem| LabError::Unsupported {
+                    what: problem,
+                    remedy: "mend the route".to_owned(),
+                })?;
+                node.network(|netlink| netlink.add_route(to, route.via))?;
+            }
+        }
+        let hosts = nodes
+            .iter()
+            .map(|node| {
+                Ok(HostState { name: node.name.clone(), pid: node.pid(), net_inode: node.net_inode()? })
+            })
+            .collect::<Result<Vec<HostState>, LabError>>()?;
+        let socket = folder.socket();
+        let listener = UnixListener::bind(&socket).map_err(LabError::file("listen on", &socket))?;
+        let state = State::new(file.clone(), hosts);
+        folder.write(&state)?;
+        Ok((nodes, relays, listener, state))
+    }
+
+    /// Answers until somebody asks to stop; gives that connection.
+    fn serve(&mut self) -> Result<UnixStream, LabError> {
+        loop {
+            let Ok((client, _)) = self.listener.accept() else { continue };
+            if client.set_read_timeout(Some(REQUEST_TIMEOUT)).is_err() {
+                continue;
+            }
+            // Who says nothing, or nothing sensible, is left alone.
+            let Ok(request) = read_line::<Request>(&client) else { continue };
+            if request == Request::Stop {
+                return Ok(client);
+            }
+            let answer = self.answer(request).unwrap_or_else(|error| Answer::Failed(SentError::from(&error)));
+            // A client that has gone does not matter.
+            let _ = write_line(&client, &answer);
+        }
+    }
+
+    fn answer(&mut self, request: Request) -> Result<Answer, LabError> {
+        match request {
+            Request::Stats => return Ok(Answer::Stats(links::stats(&self.state.file.links, &self.relays))),
+            Request::ResetStats => self.relays.iter().flatten().for_each(Relay::reset),
+            Request::SetMtu { link, mtu } => self.set_mtu(link, mtu)?,
+            Request::SetReceiveCores { host, interface, cores } => {
+                self.set_receive_cores(&host, &interface, cores)?;
+            }
+            Request::Stop => {}
+        }
+        Ok(Answer::Done)
+    }
+
+    fn set_mtu(&mut self, link: usize, mtu: u32) -> Result<(), LabError> {
+        let mut changed = self.state.file.clone();
+        let count = changed.links.len();
+        let asked = changed.links.get_mut(link).ok_or_else(|| LabError::NoLink {
+            lab: self.state.file.name.clone(),
+            what: format!("link {link}"),
+            known: format!("links 0 to {}", count.saturating_sub(1)),
+        })?;
+        asked.mtu = mtu;
+        let ends = asked.ends.clone();
+        file::validate(&changed)?;
+        for end in &ends {
+            let node = self.nodes.iter_mut().find(|node| node.name == end.host);
+            if let Some(node) = node {
+                node.network(|netlink| netlink.set_mtu(&end.interface, mtu))?;
+            }
+        }
+        self.state.file = changed;
+        self.folder.write(&self.state)
+    }
+
+    fn set_receive_cores(
+        &mut self,
+        host: &str,
+        interface: &str,
+        cores: Option<CoreList>,
+    ) -> Result<(), LabError> {
+        let lab = self.state.file.name.clone();
+        let node = self
+            .nodes
+            .iter()
+            .find(|node| node.name == host)
+            .ok_or_else(|| no_host(&self.state.file, host))?;
+        let mut ends = self.state.file.links.iter_mut().flat_map(|link| &mut link.ends);
+        let Some(end) = ends.find(|end| end.host == host && end.interface == interface) else {
+            let ends = self.state.file.links.iter().flat_map(|link| &link.ends);
+            let known: Vec<&str> =
+                ends.filter(|end| end.host == host).map(|end| end.interface.as_str()).collect();
+            let what = format!("interface \"{interface}\" on {host}");
+            return Err(LabError::NoLink { lab, what, known: known.join(", ") });
+        };
+        node.set_receive_cores(interface, cores.as_ref())?;
+        end.receive_cores = cores;
+        self.folder.write(&self.state)
+    }
+
+    /// Ends what runs inside and leaves nothing on disk.
+    fn take_down(self) {
+        state::end_processes(&self.state);
+        drop(self.relays);
+        drop(self.nodes);
+        drop(self.listener);
+        // What cannot be removed is cleared by the next start.
+        let _ = self.folder.remove();
+        self.lock.give_back();
+    }
+}
+
+/// The error for a host that the lab does not have.
+pub(crate) fn no_host(file: &LabFile, host: &str) -> LabError {
+    let known: Vec<&str> = file.hosts.iter().map(|host| host.name.as_str()).collect();
+    LabError::NoHost { lab: file.name.clone(), host: host.to_owned(), known: known.join(", ") }
+}
+
+/// /etc/hosts of the lab: loopback, and every host at its first address; a
+/// router is found under that, too.
+fn hosts_text(file: &LabFile) -> String {
+    let mut text = String::from("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n");
+    for end in file.links.iter().flat_map(|link| &link.ends) {
+        for address in &end.addresses {
+            let address = address.split('/').next().unwrap_or(address);
+            text.push_str(&format!("{address} {}\n", end.host));
+        }
+    }
+    text
+}
+
+/// Waits for a process that has said it ends; for whoever asked it to.
+pub(crate) fn wait_for_end(client: &UnixStream, patience: Duration) {
+    use std::io::Read;
+    let deadline = Instant::now() + patience;
+    let mut client = client;
+    let mut byte = [0];
+    while Instant::now() < deadline {
+        match client.read(&mut byte) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! The delay line: a link with delay, rate, jitter and loss in user space, for
+//! kernels without netem (containers, cloud kernels).
+
+pub mod model;
+pub mod relay;
+pub mod segment;
+pub mod store;
+pub mod tally;

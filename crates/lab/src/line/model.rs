@@ -1,0 +1,181 @@
+//! What a link does to a packet: when it leaves, or that it is lost. Pure: the
+//! time is given, random numbers come from a seed.
+
+use clearstream_schema::lab::LabLink;
+
+/// One direction of a link.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LinkModel {
+    /// Time on the way.
+    pub delay_ns: u64,
+    /// Each packet's delay varies uniformly by up to this much either way; a
+    /// packet never overtakes the one before it.
+    pub jitter_ns: u64,
+    /// Share of packets lost, each by itself, 0 to 1.
+    pub loss_ratio: f64,
+    /// Rate at which packets are put on the wire; unlimited when absent.
+    pub rate_bps: Option<u64>,
+    /// Longest wait for the wire; a packet that would wait longer is dropped.
+    pub queue_ns: u64,
+}
+
+/// Queue in front of a rate limit when the file does not say: 50 ms, what a
+/// deep-buffered router has for a 40 Gb/s port, and several times the
+/// round-trip time that the built-in labs ask for.
+pub const DEFAULT_QUEUE_NS: u64 = 50_000_000;
+
+impl From<&LabLink> for LinkModel {
+    fn from(link: &LabLink) -> Self {
+        Self {
+            delay_ns: link.delay.0,
+            jitter_ns: link.jitter.0,
+            loss_ratio: link.loss_ratio,
+            rate_bps: link.rate.map(|rate| rate.0),
+            queue_ns: link.queue.map_or(DEFAULT_QUEUE_NS, |queue| queue.0),
+        }
+    }
+}
+
+/// What happens to a packet that was not lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It leaves at this time.
+    Leaves {
+        /// Nanoseconds on the clock of the arrivals.
+        at_ns: u64,
+    },
+    /// The queue was full.
+    Overflow,
+}
+
+/// One direction at work.
+#[derive(Debug, Clone)]
+pub struct Direction {
+    model: LinkModel,
+    losses: Random,
+    jitter: Random,
+    /// Packets that still pass before the next one is lost.
+    passes_until_loss: u64,
+    /// When the wire has sent all that was accepted.
+    wire_free_ns: u64,
+    /// Part of a nanosecond beyond that, in `1/rate` of one.
+    wire_rest: u64,
+    last_leaves_ns: u64,
+}
+
+impl Direction {
+    /// A direction with nothing on its way. The same seed loses the same
+    /// packets and delays them by the same jitter.
+    pub fn new(model: LinkModel, seed: u64) -> Self {
+        let mut direction = Self {
+            model,
+            losses: Random::new(seed),
+            // Its own sequence, so that losses stay the same with and without jitter.
+            jitter: Random::new(seed ^ 0x6a09_e667_f3bc_c909),
+            passes_until_loss: 0,
+            wire_free_ns: 0,
+            wire_rest: 0,
+            last_leaves_ns: 0,
+        };
+        direction.passes_until_loss = direction.next_gap();
+        direction
+    }
+
+    /// Whether the next packet on the wire is lost. Losses come before the
+    /// queue and take no time on the wire, as in netem.
+    pub fn loses_next(&mut self) -> bool {
+        if self.passes_until_loss == 0 {
+            self.passes_until_loss = self.next_gap();
+            return true;
+        }
+        // With no loss the gap is without end.
+        if self.passes_until_loss != u64::MAX {
+            self.passes_until_loss -= 1;
+        }
+        false
+    }
+
+    /// How many of the next `count` packets pass before one is lost: all of
+    /// them nearly always, which makes a joined packet one question.
+    pub fn passes(&self, count: u32) -> bool {
+        self.passes_until_loss >= u64::from(count)
+    }
+
+    /// Notes that `count` packets have passed, where [`Self::passes`] said so.
+    pub fn pass(&mut self, count: u32) {
+        if self.passes_until_loss != u64::MAX {
+            self.passes_until_loss = self.passes_until_loss.saturating_sub(u64::from(count));
+        }
+    }
+
+    /// Number of packets between two losses: geometric, by inversion,
+    /// `floor(ln U / ln (1 - p))` (Devroye 1986, chapter X.2).
+    fn next_gap(&mut self) -> u64 {
+        let loss = self.model.loss_ratio;
+        if loss <= 0.0 {
+            return u64::MAX;
+        }
+        if loss >= 1.0 {
+            return 0;
+        }
+        let gap = self.losses.unit().ln() / (-loss).ln_1p();
+        gap as u64
+    }
+
+    /// A packet of `wire_bytes` arrives at `now_ns`: when does it leave?
+    /// Arrivals must not go back in time.
+    pub fn accept(&mut self, now_ns: u64, wire_bytes: u64) -> Verdict {
+        let sent_ns = match self.model.rate_bps {
+            None => now_ns,
+            Some(rate_bps) => {
+                let idle = self.wire_free_ns < now_ns;
+                let start_ns = if idle { now_ns } else { self.wire_free_ns };
+                if start_ns - now_ns > self.model.queue_ns {
+                    return Verdict::Overflow;
+                }
+                // Exact: what a division leaves over is carried to the next packet.
+                let rest = if idle { 0 } else { self.wire_rest };
+                let work = u128::from(wire_bytes) * 8 * 1_000_000_000 + u128::from(rest);
+                let rate = u128::from(rate_bps.max(1));
+                self.wire_free_ns = start_ns + u64::try_from(work / rate).unwrap_or(u64::MAX / 2);
+                self.wire_rest = u64::try_from(work % rate).unwrap_or(0);
+                self.wire_free_ns
+            }
+        };
+        let mut leaves_ns = sent_ns + self.model.delay_ns;
+        if self.model.jitter_ns > 0 {
+            let spread = 2.0 * self.model.jitter_ns as f64;
+            leaves_ns = leaves_ns + (self.jitter.unit() * spread) as u64 - self.model.jitter_ns;
+        }
+        self.last_leaves_ns = self.last_leaves_ns.max(leaves_ns.max(sent_ns));
+        Verdict::Leaves { at_ns: self.last_leaves_ns }
+    }
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014): small, and the same for ever, which
+/// the generators of a library do not promise.
+#[derive(Debug, Clone)]
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Uniform in (0, 1]: never zero, so that its logarithm exists.
+    fn unit(&mut self) -> f64 {
+        ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64
+    }
+}
+
+#[cfg(test)]
+#[path = "model_tests.rs"]
+mod tests;

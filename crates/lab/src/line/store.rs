@@ -1,0 +1,178 @@
+//! Packets on their way, in order, in memory that is allocated once.
+
+use std::collections::VecDeque;
+
+use clearstream_sys::tun::PACKET_MAX_BYTES;
+
+/// Memory is taken in pieces of this size, as traffic asks for it.
+const CHUNK_BYTES: usize = 2 << 20;
+
+/// First in, first out; a packet is written by the kernel straight into its
+/// place here and read by the kernel straight from it.
+#[derive(Debug)]
+pub struct Store {
+    chunks: Vec<Chunk>,
+    /// Chunks without packets, the one used last on top: its memory is still in the cache.
+    free: Vec<usize>,
+    writing: usize,
+    written_bytes: usize,
+    queue: VecDeque<Slot>,
+    chunk_limit: usize,
+}
+
+#[derive(Debug)]
+struct Chunk {
+    memory: Box<[u8]>,
+    packets: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    leaves_ns: u64,
+    chunk: usize,
+    offset: usize,
+    bytes: usize,
+}
+
+impl Store {
+    /// A store for at least `bytes` bytes of packets.
+    pub fn with_room_for(bytes: u64) -> Self {
+        let limit = usize::try_from(bytes).unwrap_or(usize::MAX).div_ceil(CHUNK_BYTES - PACKET_MAX_BYTES);
+        Self {
+            chunks: vec![Chunk::new()],
+            free: Vec::new(),
+            writing: 0,
+            written_bytes: 0,
+            queue: VecDeque::with_capacity(4096),
+            chunk_limit: limit.max(2),
+        }
+    }
+
+    /// Room for one packet of any size; `None` when the store is full.
+    pub fn room(&mut self) -> Option<&mut [u8]> {
+        if CHUNK_BYTES - self.written_bytes < PACKET_MAX_BYTES && !self.next_chunk() {
+            return None;
+        }
+        let from = self.written_bytes;
+        Some(&mut self.chunks[self.writing].memory[from..from + PACKET_MAX_BYTES])
+    }
+
+    fn next_chunk(&mut self) -> bool {
+        if self.chunks[self.writing].packets == 0 {
+            // Everything in it has left already.
+        } else if let Some(free) = self.free.pop() {
+            self.writing = free;
+        } else if self.chunks.len() < self.chunk_limit {
+            self.chunks.push(Chunk::new());
+            self.writing = self.chunks.len() - 1;
+        } else {
+            return false;
+        }
+        self.written_bytes = 0;
+        true
+    }
+
+    /// Keeps the first `bytes` of what [`Self::room`] gave until `leaves_ns`.
+    pub fn keep(&mut self, bytes: usize, leaves_ns: u64) {
+        self.queue.push_back(Slot { leaves_ns, chunk: self.writing, offset: self.written_bytes, bytes });
+        self.chunks[self.writing].packets += 1;
+        // Packets start on their own cache line.
+        self.written_bytes += bytes.next_multiple_of(64);
+    }
+
+    /// When the oldest packet leaves.
+    pub fn next_leaves_ns(&self) -> Option<u64> {
+        self.queue.front().map(|slot| slot.leaves_ns)
+    }
+
+    /// The oldest packet.
+    pub fn oldest(&self) -> Option<&[u8]> {
+        let slot = self.queue.front()?;
+        Some(&self.chunks[slot.chunk].memory[slot.offset..slot.offset + slot.bytes])
+    }
+
+    /// Forgets the oldest packet.
+    pub fn remove_oldest(&mut self) {
+        let Some(slot) = self.queue.pop_front() else { return };
+        let chunk = &mut self.chunks[slot.chunk];
+        chunk.packets -= 1;
+        if chunk.packets > 0 {
+            return;
+        }
+        if slot.chunk == self.writing {
+            // Nothing is on its way: start over in memory that is still in the cache.
+            self.written_bytes = 0;
+        } else {
+            self.free.push(slot.chunk);
+        }
+    }
+}
+
+impl Chunk {
+    fn new() -> Self {
+        Self { memory: vec![0; CHUNK_BYTES].into_boxed_slice(), packets: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn put(store: &mut Store, number: u64, bytes: usize) -> bool {
+        let Some(room) = store.room() else { return false };
+        assert_eq!(room.len(), PACKET_MAX_BYTES);
+        room[..bytes].fill(number as u8);
+        store.keep(bytes, number);
+        true
+    }
+
+    proptest! {
+        /// Whatever the order of arrivals and departures: first in, first out,
+        /// nothing overwritten, and memory within its limit.
+        #[test]
+        fn is_a_queue(steps in prop::collection::vec((any::<bool>(), 1..PACKET_MAX_BYTES), 1..400)) {
+            let mut store = Store::with_room_for(4 << 20);
+            let mut model = VecDeque::new();
+            for (number, (arrives, bytes)) in steps.into_iter().enumerate() {
+                let number = number as u64;
+                if arrives && put(&mut store, number, bytes) {
+                    model.push_back((number, bytes));
+                } else if let Some((number, bytes)) = model.pop_front() {
+                    prop_assert_eq!(store.next_leaves_ns(), Some(number));
+                    let packet = store.oldest().unwrap();
+                    prop_assert_eq!(packet.len(), bytes);
+                    prop_assert!(packet.iter().all(|&byte| byte == number as u8));
+                    store.remove_oldest();
+                }
+                prop_assert!(store.chunks.len() <= store.chunk_limit);
+            }
+        }
+    }
+
+    #[test]
+    fn says_when_it_is_full_and_goes_on_when_it_is_not() {
+        let mut store = Store::with_room_for(8 << 20);
+        let mut count = 0u64;
+        while put(&mut store, count, 60_000) {
+            count += 1;
+        }
+        assert!(count * 60_000 >= 8 << 20, "{count}");
+        for _ in 0..count {
+            store.remove_oldest();
+        }
+        assert!(store.oldest().is_none());
+        assert!(put(&mut store, 0, PACKET_MAX_BYTES));
+    }
+
+    #[test]
+    fn light_traffic_stays_in_one_chunk() {
+        let mut store = Store::with_room_for(1 << 30);
+        for number in 0..100_000 {
+            assert!(put(&mut store, number, 9000));
+            store.remove_oldest();
+        }
+        assert_eq!(store.chunks.len(), 1);
+    }
+}

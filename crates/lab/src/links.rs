@@ -1,0 +1,160 @@
+//! Links between hosts: veth pairs, delay lines, and veth pairs with netem.
+
+use clearstream_netlink::{Netem, NetlinkError, Prefix, ethtool::Ethtool};
+use clearstream_schema::lab::{DelayLineStats, LabLink, LinkBackend, LinkEnd};
+use clearstream_sys::tun::Tun;
+
+use crate::{
+    LabError,
+    line::{
+        model::{DEFAULT_QUEUE_NS, LinkModel},
+        relay::Relay,
+    },
+    node::Node,
+};
+
+/// Packets that may wait in a TUN device: in front of an unlimited delay line
+/// a whole window may stand, 64 MiB in packets of 60 KB and room to spare.
+const TUN_QUEUE_COUNT: u32 = 10_000;
+
+/// Makes a link. The interfaces are up and have their addresses afterwards.
+/// Gives the delay line, where it is one.
+pub(crate) fn make(index: usize, link: &LabLink, nodes: &mut [Node]) -> Result<Option<Relay>, LabError> {
+    let relay = match link.effective_backend() {
+        LinkBackend::DelayLine => Some(make_delay_line(link, nodes)?),
+        LinkBackend::Netem => {
+            make_veth(link, nodes)?;
+            add_netem(index, link, nodes)?;
+            None
+        }
+        LinkBackend::Veth | LinkBackend::Auto => {
+            make_veth(link, nodes)?;
+            None
+        }
+    };
+    Ok(relay)
+}
+
+/// Gives both ends MTU, addresses and steering, and takes them up.
+pub(crate) fn bring_up(link: &LabLink, nodes: &mut [Node]) -> Result<(), LabError> {
+    for end in &link.ends {
+        let node = node_of(nodes, end)?;
+        node.network(|netlink| netlink.set_mtu(&end.interface, link.mtu))?;
+        for text in &end.addresses {
+            let prefix: Prefix = text.parse().map_err(|_| no_host(end))?;
+            node.network(|netlink| netlink.add_address(&end.interface, prefix))?;
+        }
+        node.network(|netlink| netlink.set_up(&end.interface, true))?;
+        if end.receive_cores.is_some() {
+            node.set_receive_cores(&end.interface, end.receive_cores.as_ref())?;
+        }
+    }
+    Ok(())
+}
+
+/// What the delay lines did, forth and back, in the order of the links.
+pub(crate) fn stats(links: &[LabLink], relays: &[Option<Relay>]) -> Vec<DelayLineStats> {
+    let lines = links
+        .iter()
+        .zip(relays)
+        .enumerate()
+        .filter_map(|(index, (link, relay))| Some((index, link, relay.as_ref()?)));
+    lines
+        .flat_map(|(index, link, relay)| {
+            let [one, two] = [&link.ends[0].host, &link.ends[1].host];
+            let [forth, back] = relay.tallies();
+            [forth.stats(index, one, two), back.stats(index, two, one)]
+        })
+        .collect()
+}
+
+fn node_of<'a>(nodes: &'a mut [Node], end: &LinkEnd) -> Result<&'a mut Node, LabError> {
+    nodes.iter_mut().find(|node| node.name == end.host).ok_or_else(|| no_host(end))
+}
+
+fn no_host(end: &LinkEnd) -> LabError {
+    LabError::NoHost { lab: String::new(), host: end.host.clone(), known: String::new() }
+}
+
+fn make_veth(link: &LabLink, nodes: &mut [Node]) -> Result<(), LabError> {
+    let [one, two] = &link.ends;
+    let peer = node_of(nodes, two)?.namespaces.net().try_clone();
+    let peer = peer.map_err(LabError::system(format!("keep the namespace of {} open", two.host)))?;
+    let node = node_of(nodes, one)?;
+    node.network(|netlink| netlink.add_veth(&one.interface, &two.interface, &peer))?;
+    for end in &link.ends {
+        let node = node_of(nodes, end)?;
+        let interface = end.interface.as_str();
+        let set =
+            || Ethtool::open().and_then(|mut ethtool| ethtool.set_feature(interface, "rx-gro", link.gro));
+        node.run(set)?.map_err(|error| LabError::Unsupported {
+            what: format!("host {}: cannot set gro = {} on {interface}: {error}", end.host, link.gro),
+            remedy: "leave gro out of the link, or write the value that it has".to_owned(),
+        })?;
+    }
+    Ok(())
+}
+
+fn make_delay_line(link: &LabLink, nodes: &mut [Node]) -> Result<Relay, LabError> {
+    let mut open = |end: &LinkEnd| {
+        let node = node_of(nodes, end)?;
+        let tun = node.run(|| Tun::open(&end.interface))?.map_err(|error| tun_error(end, error))?;
+        node.network(|netlink| netlink.set_transmit_queue(&end.interface, TUN_QUEUE_COUNT))?;
+        Ok::<Tun, LabError>(tun)
+    };
+    let ends = [open(&link.ends[0])?, open(&link.ends[1])?];
+    Relay::start(ends, LinkModel::from(link), link.seed)
+        .map_err(LabError::system("start the thread of a delay line"))
+}
+
+fn tun_error(end: &LinkEnd, error: std::io::Error) -> LabError {
+    // ENOENT: no such file; ENODEV, ENXIO: a file, but no driver behind it.
+    match error.raw_os_error() {
+        Some(2 | 6 | 19) => LabError::Unsupported {
+            what: "a link with delay, rate or loss needs /dev/net/tun, which is missing".to_owned(),
+            remedy: "load the module (modprobe tun), or give the container this device".to_owned(),
+        },
+        _ => LabError::system(format!("make the TUN device {} on {}", end.interface, end.host))(error),
+    }
+}
+
+/// netem on both ends. Jitter must not reorder, so a link without a rate gets
+/// one that is never reached: with a rate, netem sends packets in their order
+/// (sch_netem.c, netem_enqueue).
+fn add_netem(index: usize, link: &LabLink, nodes: &mut [Node]) -> Result<(), LabError> {
+    const NEVER_REACHED_BPS: u64 = 8_000_000_000_000;
+    let rate_bps = link.rate.map(|rate| rate.0).or((link.jitter.0 > 0).then_some(NEVER_REACHED_BPS));
+    let netem = Netem {
+        delay_ns: link.delay.0,
+        jitter_ns: link.jitter.0,
+        loss_ratio: link.loss_ratio,
+        rate_bps,
+        limit_count: netem_limit(link),
+    };
+    for end in &link.ends {
+        let outcome = node_of(nodes, end)?.netlink.set_netem(&end.interface, &netem);
+        outcome.map_err(|error| netem_error(index, end, error))?;
+    }
+    Ok(())
+}
+
+/// netem's queue is in packets, and holds those on their way, too: the time at
+/// the rate in packets of the MTU; without a rate as many as 100 Gb/s could need.
+fn netem_limit(link: &LabLink) -> u32 {
+    let rate_bps = u128::from(link.rate.map_or(100_000_000_000, |rate| rate.0));
+    let queue_ns = link.queue.map_or(DEFAULT_QUEUE_NS, |queue| queue.0);
+    let time_ns = u128::from(link.delay.0 + link.jitter.0 + queue_ns);
+    let packets = rate_bps * time_ns / (8_000_000_000 * u128::from(link.mtu.max(1)));
+    u32::try_from(packets).unwrap_or(u32::MAX).max(1000)
+}
+
+fn netem_error(index: usize, end: &LinkEnd, error: NetlinkError) -> LabError {
+    const ENOENT: i32 = 2;
+    if error.refused_with() != Some(ENOENT) {
+        return LabError::network(&end.host)(error);
+    }
+    LabError::Unsupported {
+        what: format!("link[{index}].backend is \"netem\", and this kernel has no netem"),
+        remedy: "write \"delay-line\", or load the module (modprobe sch_netem)".to_owned(),
+    }
+}

@@ -1,0 +1,198 @@
+//! A running lab as its users see it: bring up, find, enter, change, take down.
+
+use std::{
+    io::Write,
+    net::IpAddr,
+    process::{Command, Stdio},
+};
+
+use clearstream_netlink::Prefix;
+use clearstream_schema::{
+    CoreList,
+    lab::{DelayLineStats, LabFile},
+};
+use clearstream_sys::namespace::NamespaceSet;
+
+use crate::{
+    LabError,
+    keeper::{no_host, wait_for_end},
+    state::{self, Folder, INSTANCE_VARIABLE, State},
+    wire::{Answer, PATIENCE, Request, Started, ask, read_line},
+};
+
+/// A handle on a running lab. Dropping it changes nothing.
+#[derive(Debug, Clone)]
+pub struct RunningLab {
+    folder: Folder,
+    state: State,
+}
+
+/// Brings a lab up and returns when its links work. `keeper` is the command
+/// that calls [`crate::keeper::run`]; it goes on after this process has ended.
+pub fn up(file: &LabFile, mut keeper: Command) -> Result<RunningLab, LabError> {
+    if Folder::of(&file.name)?.connect()?.is_some() {
+        return Err(LabError::NameTaken { name: file.name.clone() });
+    }
+    let mut child = keeper
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(LabError::system("start the process that holds the lab"))?;
+    let text = serde_json::to_vec(file)
+        .map_err(|error| LabError::System { step: "describe the lab".to_owned(), source: error.into() })?;
+    let told = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(&text));
+    // A keeper that ended early has said why, which is the better message.
+    let started = child
+        .stdout
+        .take()
+        .ok_or_else(|| std::io::ErrorKind::BrokenPipe.into())
+        .and_then(read_line::<Started>);
+    // Nobody else waits for it, and it must not stay as a zombie of ours.
+    std::thread::spawn(move || child.wait());
+    told.map_err(LabError::system("tell the process that holds the lab what to do")).or_else(|error| {
+        match started {
+            Ok(_) => Ok(()),
+            Err(_) => Err(error),
+        }
+    })?;
+    match started.map_err(LabError::system("hear from the process that holds the lab"))? {
+        Started::Ready => open(&file.name),
+        Started::Failed(error) => Err(error.into()),
+    }
+}
+
+/// Finds a running lab.
+pub fn open(name: &str) -> Result<RunningLab, LabError> {
+    // A name that is no name has no folder either.
+    let fits = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+    let not_running = || LabError::NotRunning { name: name.to_owned() };
+    if !fits {
+        return Err(not_running());
+    }
+    let folder = Folder::of(name)?;
+    folder.connect()?.ok_or_else(not_running)?;
+    Ok(RunningLab { state: folder.read()?, folder })
+}
+
+/// Every running lab, by name.
+pub fn list() -> Result<Vec<RunningLab>, LabError> {
+    let mut running = Vec::new();
+    for name in state::names()? {
+        match open(&name) {
+            Ok(lab) => running.push(lab),
+            Err(LabError::NotRunning { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(running)
+}
+
+/// Takes a lab down: ends what runs in it, and returns when it is gone. What a
+/// dead lab of this name left is cleared away, too.
+pub fn down(name: &str) -> Result<(), LabError> {
+    let lab = match open(name) {
+        Err(LabError::NotRunning { .. }) => {
+            state::clear_dead()?;
+            return Err(LabError::NotRunning { name: name.to_owned() });
+        }
+        outcome => outcome?,
+    };
+    let client = lab.folder.connect()?.ok_or_else(|| LabError::NotRunning { name: name.to_owned() })?;
+    ask(&client, &Request::Stop).map_err(LabError::system(format!("take the lab {name} down")))?;
+    wait_for_end(&client, PATIENCE);
+    Ok(())
+}
+
+impl RunningLab {
+    /// The lab file, with what was changed until this handle was opened.
+    pub fn file(&self) -> &LabFile {
+        &self.state.file
+    }
+
+    /// Process number of the keeper.
+    pub fn keeper_pid(&self) -> u32 {
+        self.state.keeper_pid
+    }
+
+    /// Makes a command run on a host of the lab: in its namespaces, in the
+    /// directory it would otherwise run in.
+    pub fn command(&self, host: &str, mut command: Command) -> Result<Command, LabError> {
+        // A keeper that has died has taken the host's process with it, and its
+        // number may be another's by now.
+        drop(self.connect()?);
+        let found = self.state.hosts.iter().find(|state| state.name == host);
+        let found = found.ok_or_else(|| no_host(&self.state.file, host))?;
+        let enter = || {
+            NamespaceSet::of_process(found.pid)?.enter_with(&mut command)?;
+            Ok::<(), std::io::Error>(())
+        };
+        let mut enter = enter;
+        enter().map_err(LabError::system(format!("enter the host {host}")))?;
+        command.env(INSTANCE_VARIABLE, &self.state.instance);
+        Ok(command)
+    }
+
+    /// First address of a host.
+    pub fn address(&self, host: &str) -> Result<IpAddr, LabError> {
+        if !self.state.file.hosts.iter().any(|state| state.name == host) {
+            return Err(no_host(&self.state.file, host));
+        }
+        let ends = self.state.file.links.iter().flat_map(|link| &link.ends).filter(|end| end.host == host);
+        let mut addresses =
+            ends.flat_map(|end| &end.addresses).filter_map(|text| text.parse::<Prefix>().ok());
+        addresses.next().map(|prefix| prefix.address).ok_or_else(|| LabError::NoLink {
+            lab: self.state.file.name.clone(),
+            what: format!("address for {host}"),
+            known: "links without one".to_owned(),
+        })
+    }
+
+    /// Sets the MTU, in bytes, of both ends of a link (number in the file, from 0).
+    pub fn set_mtu(&self, link: usize, mtu: u32) -> Result<(), LabError> {
+        self.change(&Request::SetMtu { link, mtu })
+    }
+
+    /// Steers what an interface of a host receives to these cores; `None`
+    /// leaves it to the kernel.
+    pub fn set_receive_cores(
+        &self,
+        host: &str,
+        interface: &str,
+        cores: Option<&CoreList>,
+    ) -> Result<(), LabError> {
+        let (host, interface, cores) = (host.to_owned(), interface.to_owned(), cores.cloned());
+        self.change(&Request::SetReceiveCores { host, interface, cores })
+    }
+
+    /// What the delay lines did since the lab is up or was told to count anew:
+    /// two directions for each link that is one.
+    pub fn delay_line_stats(&self) -> Result<Vec<DelayLineStats>, LabError> {
+        match self.ask(&Request::Stats)? {
+            Answer::Stats(stats) => Ok(stats),
+            _ => Err(LabError::system("read the delay lines")(std::io::ErrorKind::InvalidData.into())),
+        }
+    }
+
+    /// Lets the delay lines count anew, as before a trial.
+    pub fn reset_delay_line_stats(&self) -> Result<(), LabError> {
+        self.change(&Request::ResetStats)
+    }
+
+    fn change(&self, request: &Request) -> Result<(), LabError> {
+        self.ask(request).map(|_| ())
+    }
+
+    fn ask(&self, request: &Request) -> Result<Answer, LabError> {
+        let name = &self.state.file.name;
+        let answer =
+            ask(&self.connect()?, request).map_err(LabError::system(format!("ask the keeper of {name}")))?;
+        match answer {
+            Answer::Failed(error) => Err(error.into()),
+            answer => Ok(answer),
+        }
+    }
+
+    fn connect(&self) -> Result<std::os::unix::net::UnixStream, LabError> {
+        self.folder.connect()?.ok_or_else(|| LabError::NotRunning { name: self.state.file.name.clone() })
+    }
+}

@@ -1,0 +1,254 @@
+//! What a running lab leaves on disk: one folder with the state file, the
+//! control socket and the hosts file, and a lock that dies with the keeper.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    os::unix::{
+        fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+        net::UnixStream,
+    },
+    path::{Path, PathBuf},
+};
+
+use clearstream_schema::lab::LabFile;
+use rustix::{
+    fs::{FlockOperation, flock},
+    process::{Pid, Signal, kill_process},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::LabError;
+
+/// Every process started in a lab carries this variable with the lab's
+/// instance, so that the ones left over by a crash are known.
+pub const INSTANCE_VARIABLE: &str = "CLEARSTREAM_LAB";
+
+const SCHEMA: &str = "clearstream.lab-state";
+const VERSION: u32 = 1;
+
+/// Contents of the state file.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct State {
+    pub(crate) schema: String,
+    pub(crate) version: u32,
+    /// Unique to this run of the lab.
+    pub(crate) instance: String,
+    pub(crate) keeper_pid: u32,
+    pub(crate) file: LabFile,
+    pub(crate) hosts: Vec<HostState>,
+}
+
+/// One host.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct HostState {
+    pub(crate) name: String,
+    /// Process that holds the namespaces.
+    pub(crate) pid: u32,
+    /// Inode of the network namespace.
+    pub(crate) net_inode: u64,
+}
+
+impl State {
+    pub(crate) fn new(file: LabFile, hosts: Vec<HostState>) -> Self {
+        let keeper_pid = std::process::id();
+        // Time since boot makes a process number that comes again differ.
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let instance = format!("{}-{keeper_pid}-{}{:09}", file.name, now.tv_sec, now.tv_nsec);
+        Self { schema: SCHEMA.to_owned(), version: VERSION, instance, keeper_pid, file, hosts }
+    }
+}
+
+/// Folder of all labs: /run/clearstream/labs for root, below
+/// `$XDG_RUNTIME_DIR` for others.
+pub(crate) fn labs_folder() -> Result<PathBuf, LabError> {
+    if rustix::process::geteuid().is_root() {
+        return Ok("/run/clearstream/labs".into());
+    }
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty());
+    let runtime = runtime.ok_or_else(|| LabError::Unsupported {
+        what: "there is no folder for the state of labs".to_owned(),
+        remedy: "run this as root, or set XDG_RUNTIME_DIR".to_owned(),
+    })?;
+    Ok(Path::new(&runtime).join("clearstream/labs"))
+}
+
+/// Names that have a folder, running or not.
+pub(crate) fn names() -> Result<Vec<String>, LabError> {
+    let folder = labs_folder()?;
+    let entries = match fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(LabError::file("read", folder)(error)),
+    };
+    let mut names: Vec<String> = entries
+        .filter_map(Result::ok)
+        .filter(|entry| entry.path().is_dir())
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    Ok(names)
+}
+
+/// Folder of one lab.
+#[derive(Debug, Clone)]
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn of(name: &str) -> Result<Self, LabError> {
+        Ok(Self(labs_folder()?.join(name)))
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.0.join("control.sock")
+    }
+
+    pub(crate) fn hosts(&self) -> PathBuf {
+        self.0.join("hosts")
+    }
+
+    fn state(&self) -> PathBuf {
+        self.0.join("state.json")
+    }
+
+    /// A connection to the keeper; `None` when there is none to answer.
+    pub(crate) fn connect(&self) -> Result<Option<UnixStream>, LabError> {
+        match UnixStream::connect(self.socket()) {
+            Ok(stream) => Ok(Some(stream)),
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(LabError::file("connect to", self.socket())(error)),
+        }
+    }
+
+    pub(crate) fn create(&self) -> Result<(), LabError> {
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(&self.0).map_err(LabError::file("make", &self.0))
+    }
+
+    pub(crate) fn read(&self) -> Result<State, LabError> {
+        let path = self.state();
+        let text = fs::read_to_string(&path).map_err(LabError::file("read", &path))?;
+        serde_json::from_str(&text).map_err(|error| {
+            LabError::file("understand", path)(io::Error::new(io::ErrorKind::InvalidData, error))
+        })
+    }
+
+    /// All of it or nothing: whoever reads sees the old state or the new one.
+    pub(crate) fn write(&self, state: &State) -> Result<(), LabError> {
+        let (path, fresh) = (self.state(), self.0.join("state.json.new"));
+        let text = serde_json::to_string_pretty(state)
+            .map_err(|error| LabError::file("write", &path)(io::Error::other(error)))?;
+        fs::write(&fresh, text).map_err(LabError::file("write", &fresh))?;
+        fs::rename(&fresh, &path).map_err(LabError::file("write", &path))
+    }
+
+    pub(crate) fn remove(&self) -> Result<(), LabError> {
+        match fs::remove_dir_all(&self.0) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(LabError::file("remove", &self.0)(error))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The right to run a lab of one name. The kernel gives it back when the
+/// keeper ends, however it ends.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    path: PathBuf,
+    _file: File,
+}
+
+impl Lock {
+    /// Takes the lock; `None` when another keeper has it.
+    pub(crate) fn take(name: &str) -> Result<Option<Self>, LabError> {
+        let folder = labs_folder()?;
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true).mode(0o755).create(&folder).map_err(LabError::file("make", &folder))?;
+        let path = folder.join(format!("{name}.lock"));
+        loop {
+            let mut options = OpenOptions::new();
+            let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path);
+            let file = file.map_err(LabError::file("open", &path))?;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+                Err(error) => return Err(LabError::file("lock", path)(error.into())),
+            }
+            // Its last owner may have removed the file between our two steps.
+            let ours = file.metadata().map(|meta| meta.ino()).ok();
+            if ours.is_some() && ours == fs::metadata(&path).map(|meta| meta.ino()).ok() {
+                return Ok(Some(Self { path, _file: file }));
+            }
+        }
+    }
+
+    /// Gives the name back and leaves nothing on disk.
+    pub(crate) fn give_back(self) {
+        // An empty file that stays does no harm.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Clears away labs whose keeper has died: processes that were started in
+/// them, and their folders.
+pub(crate) fn clear_dead() -> Result<(), LabError> {
+    for name in names()? {
+        if let Some(lock) = Lock::take(&name)? {
+            clear(&name)?;
+            lock.give_back();
+        }
+    }
+    Ok(())
+}
+
+/// Clears what a dead lab left. The caller holds its lock.
+pub(crate) fn clear(name: &str) -> Result<(), LabError> {
+    let folder = Folder::of(name)?;
+    // Without a readable state file there is nobody to look for.
+    if let Ok(state) = folder.read() {
+        end_processes(&state);
+    }
+    folder.remove()
+}
+
+/// Kills what runs in the namespaces of a lab and was started in it.
+pub(crate) fn end_processes(state: &State) {
+    // A process that is being forked is not listed yet, so look again.
+    for _ in 0..5 {
+        let found = processes(state);
+        if found.is_empty() {
+            return;
+        }
+        for pid in found {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+/// Processes in a network namespace of the lab that carry its instance. Both
+/// must fit: a namespace's number is given out again, and a variable can be
+/// inherited by what has left the lab.
+fn processes(state: &State) -> Vec<Pid> {
+    let mark = format!("{INSTANCE_VARIABLE}={}", state.instance);
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let numbers =
+        entries.filter_map(Result::ok).filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    numbers
+        .filter(|number| {
+            let inside = fs::metadata(format!("/proc/{number}/ns/net"))
+                .is_ok_and(|meta| state.hosts.iter().any(|host| host.net_inode == meta.ino()));
+            inside
+                && fs::read(format!("/proc/{number}/environ")).is_ok_and(|environment| {
+                    environment.split(|byte| *byte == 0).any(|item| item == mark.as_bytes())
+                })
+        })
+        .filter_map(Pid::from_raw)
+        .collect()
+}

@@ -1,0 +1,87 @@
+//! What a keeper is asked over its control socket: one line of JSON each way.
+
+use std::{
+    io::{self, BufRead, BufReader, Read, Write},
+    os::unix::net::UnixStream,
+    time::Duration,
+};
+
+use clearstream_schema::{CoreList, lab::DelayLineStats};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::error::SentError;
+
+/// The longest line that is read.
+const LONGEST_LINE: u64 = 1 << 20;
+/// How long the other side may be silent.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Request {
+    Stats,
+    ResetStats,
+    SetMtu { link: usize, mtu: u32 },
+    SetReceiveCores { host: String, interface: String, cores: Option<CoreList> },
+    Stop,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Answer {
+    Done,
+    Stats(Vec<DelayLineStats>),
+    Failed(SentError),
+}
+
+/// First and only word of a keeper to who started it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Started {
+    Ready,
+    Failed(SentError),
+}
+
+pub(crate) fn write_line(mut to: impl Write, message: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    to.write_all(&line)?;
+    to.flush()
+}
+
+pub(crate) fn read_line<T: DeserializeOwned>(from: impl Read) -> io::Result<T> {
+    let mut line = String::new();
+    BufReader::new(from.take(LONGEST_LINE)).read_line(&mut line)?;
+    if line.is_empty() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(serde_json::from_str(&line)?)
+}
+
+/// Asks and waits for the answer.
+pub(crate) fn ask(stream: &UnixStream, request: &Request) -> io::Result<Answer> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    write_line(stream, request)?;
+    read_line(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_come_back_and_strangers_are_errors() {
+        let request = Request::SetReceiveCores {
+            host: "alpha".to_owned(),
+            interface: "eth0".to_owned(),
+            cores: "0-1".parse().ok(),
+        };
+        let mut line = Vec::new();
+        write_line(&mut line, &request).unwrap();
+        assert_eq!(read_line::<Request>(line.as_slice()).unwrap(), request);
+        for garbage in [&b""[..], b"{", b"\xff\xfe\n", b"GET / HTTP/1.1\n"] {
+            assert!(read_line::<Request>(garbage).is_err());
+        }
+    }
+}
