@@ -4,7 +4,7 @@
 
 use std::{
     fs::File,
-    io,
+    io::{self, IsTerminal},
     os::fd::AsFd,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
@@ -61,6 +61,10 @@ impl Handler for Box<dyn Handler> {
 /// # Errors
 /// How the session ended, unless it ended in order.
 pub fn serve_stdio(handler: impl Handler + 'static) -> Result<(), SessionEnd> {
+    if io::stdin().is_terminal() {
+        let reason = "an agent is started by a controller, never by hand: try `clearstream flow HOST`";
+        return Err(SessionEnd::Transport(reason.to_owned()));
+    }
     let open = || -> io::Result<Link> {
         let reader = File::from(io::stdin().as_fd().try_clone_to_owned()?);
         let writer = File::from(io::stdout().as_fd().try_clone_to_owned()?);

@@ -22,10 +22,16 @@ const LINE_BYTES: u64 = 500;
 /// Between two looks at a child that is about to end.
 const POLL: Duration = Duration::from_millis(10);
 
+/// How long a child may take to end by itself.
+const GRACE: Duration = Duration::from_secs(1);
+/// The same for one that has gone silent: everything is to be over within 5 s.
+const SILENT_GRACE: Duration = Duration::from_millis(100);
+
 /// A running child. Ends and reaps it when dropped.
 pub(crate) struct AgentChild {
     orders: Sender<Order>,
     words: Arc<Mutex<Words>>,
+    grace: Duration,
     thread: Option<thread::JoinHandle<()>>,
 }
 
@@ -79,13 +85,17 @@ impl AgentChild {
             }
         })?;
         let pipes = result.recv().map_err(|_| io::Error::other("the thread of the child has ended"))??;
-        Ok((Self { orders, words, thread: Some(thread) }, pipes))
+        Ok((Self { orders, words, grace: GRACE, thread: Some(thread) }, pipes))
     }
 
     /// What the child said last and how it ended, waiting for that a little.
-    pub(crate) fn last_words(&self, program: &str) -> LastWords {
+    pub(crate) fn last_words(&mut self, program: &str, end: &SessionEnd) -> LastWords {
+        if *end == SessionEnd::Silence {
+            // It does nothing any more, so it will not end by itself either.
+            self.grace = SILENT_GRACE;
+        }
         let (answer, status) = channel();
-        let status = match self.orders.send(Order::Await(Duration::from_secs(1), answer)) {
+        let status = match self.orders.send(Order::Await(self.grace, answer)) {
             Ok(()) => status.recv().unwrap_or(None),
             Err(_) => None,
         };
@@ -115,7 +125,7 @@ impl AgentChild {
 
 impl Drop for AgentChild {
     fn drop(&mut self) {
-        self.end(Duration::from_secs(1));
+        self.end(self.grace);
     }
 }
 
@@ -190,7 +200,10 @@ fn await_exit(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
 impl LastWords {
     /// Why the agent never came up: what ssh(1), a shell or the agent said.
     pub(crate) fn explain(&self, end: &SessionEnd) -> (StartCause, String) {
-        let said = |needle: &str| self.lines.iter().rev().find(|line| line.contains(needle)).cloned();
+        let said = |needle: &str| {
+            let line = self.lines.iter().rev().find(|line| line.contains(needle));
+            line.map(|line| line.trim_end_matches('.').to_owned())
+        };
         let first = |needles: &[&str]| needles.iter().find_map(|needle| said(needle));
         // ssh ends with 255 for troubles of its own, else with the status of
         // the remote command (ssh(1), EXIT STATUS).
@@ -201,7 +214,7 @@ impl LastWords {
             if let Some(line) = first(&["Host key verification failed", "HOST IDENTIFICATION HAS CHANGED"]) {
                 return (
                     StartCause::HostKey,
-                    format!("{line} Connect once with ssh to accept or mend the key"),
+                    format!("{line}: connect once with ssh to accept or mend the key"),
                 );
             }
             if let Some(line) = first(&["Permission denied", "Too many authentication failures"]) {

@@ -102,7 +102,7 @@ impl Peer {
         name: String,
         program: String,
         transport: Transport,
-        child: Option<AgentChild>,
+        mut child: Option<AgentChild>,
         hello_timeout: Duration,
         on_wait: OnWait<'_>,
     ) -> Result<Self, PeerError> {
@@ -125,7 +125,7 @@ impl Peer {
                 Some(Next::Message(Incoming::Queued { reason })) => waiting = Some(reason),
                 Some(Next::Message(_)) | None => {}
                 Some(Next::End(end)) => {
-                    let words = child.as_ref().map(|child| child.last_words(&program));
+                    let words = child.as_mut().map(|child| child.last_words(&program, &end));
                     return Err(PeerError::from_end(&name, end, hello.is_some(), words));
                 }
             }
@@ -236,8 +236,8 @@ impl Peer {
         self.events.push_back((event, frame_bytes));
     }
 
-    fn lost(&self, end: SessionEnd) -> PeerError {
-        let words = self.child.as_ref().map(|child| child.last_words(&self.program));
+    fn lost(&mut self, end: SessionEnd) -> PeerError {
+        let words = self.child.as_mut().map(|child| child.last_words(&self.program, &end));
         PeerError::from_end(&self.name, end, true, words)
     }
 }
