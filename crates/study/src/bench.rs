@@ -31,11 +31,12 @@ pub trait Bench {
     /// The lab, when there is one.
     fn lab(&self) -> Option<&LabFile>;
 
-    /// Puts the lab into this state; what is absent goes back to what the lab file says.
+    /// Puts the lab into this state; what is absent goes back to what the lab
+    /// file says. Gives what could not be had and was done without.
     ///
     /// # Errors
     /// What could not be set.
-    fn set(&mut self, environment: &Environment, direction: Direction) -> Result<(), TrialError>;
+    fn set(&mut self, environment: &Environment, direction: Direction) -> Result<Vec<Notice>, TrialError>;
 
     /// Runs one flow test.
     ///
@@ -54,7 +55,10 @@ pub trait Bench {
     /// Why it ended without a result.
     fn probe(&mut self, config: &ProbeConfig) -> Result<ProbeSummary, TrialError>;
 
-    /// What the lab's delay lines did since this was last asked.
+    /// Lets the lab's delay lines count anew.
+    fn reset_delay_lines(&mut self);
+
+    /// What they did since; nothing without delay lines.
     fn delay_lines(&mut self) -> Vec<DelayLineStats>;
 }
 

@@ -35,5 +35,5 @@ pub use plan::{
     ExperimentRow, Plan, PlanOptions, PlanTable, PlannedExperiment, PlannedTrial, TrialRow, plan,
 };
 pub use progress::SkipReason;
-pub use runner::{EndReason, RunEnd, RunRequest, Runner, StudyEvent, run_id};
+pub use runner::{EndReason, RunEnd, RunRequest, Runner, StudyEvent, plan_on, run_id};
 pub use variant::Mode;

@@ -11,6 +11,7 @@ use clearstream_schema::{
     TimeSpan,
     control::{Failure, FailureKind},
     flow::{Interval, Notice},
+    host::HostReport,
     record::{RECORD_VERSION, RUN_SCHEMA, RunDocument, TRIAL_SCHEMA, TrialDocument, TrialOutcome},
     study::{StudyFile, Workload},
 };
@@ -111,6 +112,28 @@ pub fn run_id(study: &StudyFile) -> String {
     format!("{}-{}", study.name, Timestamp::now().strftime("%Y%m%d-%H%M%S"))
 }
 
+/// The plan of a run, without running it: what a dry run shows.
+///
+/// # Errors
+/// The hosts cannot be described, or the study does not fit them.
+pub fn plan_on<B: Bench>(request: &RunRequest, bench: &mut B) -> Result<Plan, StudyError> {
+    Ok(describe_and_plan(request, bench)?.plan)
+}
+
+struct Described {
+    client: HostReport,
+    server: HostReport,
+    plan: Plan,
+}
+
+fn describe_and_plan<B: Bench>(request: &RunRequest, bench: &mut B) -> Result<Described, StudyError> {
+    let client = bench.describe(Side::Client)?;
+    let server = bench.describe(Side::Server)?;
+    let options = PlanOptions { in_lab: bench.lab().is_some(), ..request.options.clone() };
+    let plan = plan(&request.study, &options, &client, &server)?;
+    Ok(Described { client, server, plan })
+}
+
 /// A run that is ready to go.
 #[derive(Debug)]
 pub struct Runner<B> {
@@ -122,17 +145,14 @@ pub struct Runner<B> {
 }
 
 impl<B: Bench> Runner<B> {
-    /// Describes both hosts, makes the plan and starts a record in `folder`,
+    /// Describes both hosts, makes the plan ([`plan_on`]) and starts a record in `folder`,
     /// which must not hold one. Nothing is measured yet.
     ///
     /// # Errors
     /// The study does not fit the hosts, or the folder cannot be written.
     pub fn start(folder: &Path, request: RunRequest, mut bench: B) -> Result<Self, StudyError> {
-        let client = bench.describe(Side::Client)?;
-        let server = bench.describe(Side::Server)?;
-        let lab = bench.lab().cloned();
-        let options = PlanOptions { in_lab: lab.is_some(), ..request.options };
-        let plan = plan(&request.study, &options, &client, &server)?;
+        let Described { client, server, plan } = describe_and_plan(&request, &mut bench)?;
+        let (options, lab) = (request.options, bench.lab().cloned());
         let run = RunDocument {
             schema: RUN_SCHEMA.to_owned(),
             version: RECORD_VERSION,
@@ -367,12 +387,19 @@ impl<B: Bench> Runner<B> {
         if workload == Workload::Inspect {
             return Ok(measured);
         }
-        if let Err(error) = self.bench.set(&cell.environment, cell.flow.direction) {
-            measured.outcome = Err(error);
-            return Ok(measured);
+        match self.bench.set(&cell.environment, cell.flow.direction) {
+            Ok(notices) => {
+                for notice in notices {
+                    on_event(StudyEvent::Notice(&notice));
+                    self.writer.notice(notice)?;
+                }
+            }
+            Err(error) => {
+                measured.outcome = Err(error);
+                return Ok(measured);
+            }
         }
-        // What happened between trials belongs to none.
-        self.bench.delay_lines();
+        self.bench.reset_delay_lines();
         if workload == Workload::Probe {
             measured.outcome =
                 self.bench.probe(&cell.probe).map(|summary| TrialOutcome::Probe(Box::new(summary)));
@@ -413,7 +440,7 @@ impl<B: Bench> Runner<B> {
         on_event: &mut dyn FnMut(StudyEvent<'_>),
     ) -> Result<PathBuf, StudyError> {
         let restored = match reason {
-            EndReason::Lost(_) => Ok(()),
+            EndReason::Lost(_) => Ok(Vec::new()),
             _ => self.bench.set(&Environment::default(), clearstream_schema::flow::Direction::Forward),
         };
         let notices = [

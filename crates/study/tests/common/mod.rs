@@ -11,7 +11,7 @@ use std::{
 use clearstream_record::Side;
 use clearstream_schema::{
     control::{Failure, FailureKind},
-    flow::{Direction, FlowConfig, FlowSummary, Interval, SideInterval},
+    flow::{Direction, FlowConfig, FlowSummary, Interval, Notice, SideInterval},
     host::{HOST_SCHEMA, HostReport, Interrupt, LlcGroup, Nic, NumaNode, Package, ProcessingUnit},
     lab::{DelayLineStats, LAB_SCHEMA, LabFile},
     probe::{ProbeConfig, ProbeSummary},
@@ -180,10 +180,12 @@ impl Bench for FakeBench {
         self.lab.as_ref()
     }
 
-    fn set(&mut self, environment: &Environment, _: Direction) -> Result<(), TrialError> {
+    fn set(&mut self, environment: &Environment, _: Direction) -> Result<Vec<Notice>, TrialError> {
         self.asked.borrow_mut().push(Asked::Set(environment.clone()));
-        Ok(())
+        Ok(Vec::new())
     }
+
+    fn reset_delay_lines(&mut self) {}
 
     fn flow(
         &mut self,

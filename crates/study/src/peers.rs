@@ -1,0 +1,239 @@
+//! The bench of real runs: two agents, and perhaps the lab they are in.
+
+use std::{collections::BTreeMap, net::IpAddr, sync::atomic::AtomicBool, time::Duration};
+
+use clearstream_control::{Peer, PeerError, encoding};
+use clearstream_flow::FlowEvent;
+use clearstream_lab::{LabError, RunningLab};
+use clearstream_probe::ProbeError;
+use clearstream_record::Side;
+use clearstream_schema::{
+    CoreList,
+    control::{AgentEvent, Failure, FailureKind, Reply, Request},
+    flow::{Direction, FlowConfig, FlowSummary, Notice},
+    host::HostReport,
+    lab::{DelayLineStats, LabFile},
+    probe::{ProbeConfig, ProbeSummary},
+};
+
+use crate::{Bench, BenchEvent, Environment, Steering, StudyError, TrialError};
+
+/// Two agents and the addresses between them.
+#[derive(Debug)]
+pub struct PeerBench<'a> {
+    client: &'a mut Peer,
+    server: &'a mut Peer,
+    server_address: IpAddr,
+    client_address: Option<IpAddr>,
+    lab: Option<&'a RunningLab>,
+    /// The lab as it is now, where that is not as its file says.
+    mtus: BTreeMap<usize, u32>,
+    steering: BTreeMap<(String, String), Option<CoreList>>,
+    /// Addresses of the lab interface that is measured over, where one was chosen.
+    chosen: Option<(Option<IpAddr>, IpAddr)>,
+}
+
+impl<'a> PeerBench<'a> {
+    /// A bench on two agents. In a lab the agents' names are those of its
+    /// hosts. Where the server's way to the client is not known
+    /// (`client_address`), delay is measured from the client only.
+    pub fn new(
+        client: &'a mut Peer,
+        server: &'a mut Peer,
+        server_address: IpAddr,
+        client_address: Option<IpAddr>,
+        lab: Option<&'a RunningLab>,
+    ) -> Self {
+        Self {
+            client,
+            server,
+            server_address,
+            client_address,
+            lab,
+            mtus: BTreeMap::new(),
+            steering: BTreeMap::new(),
+            chosen: None,
+        }
+    }
+
+    fn peer(&mut self, side: Side) -> &mut Peer {
+        match side {
+            Side::Client => self.client,
+            Side::Server => self.server,
+        }
+    }
+
+    fn set_mtus(&mut self, lab: &RunningLab, wanted: Option<u32>) -> Result<(), TrialError> {
+        for (number, link) in lab.file().links.iter().enumerate() {
+            let wanted = wanted.unwrap_or(link.mtu);
+            if *self.mtus.get(&number).unwrap_or(&link.mtu) != wanted {
+                lab.set_mtu(number, wanted).map_err(lab_error)?;
+                self.mtus.insert(number, wanted);
+            }
+        }
+        Ok(())
+    }
+
+    /// Steers on every interface of the hosts that receive.
+    fn set_steering(
+        &mut self,
+        lab: &RunningLab,
+        wanted: Option<&Steering>,
+        direction: Direction,
+    ) -> Result<(), TrialError> {
+        let receivers = match direction {
+            Direction::Forward => vec![self.server.name()],
+            Direction::Reverse => vec![self.client.name()],
+            Direction::Both => vec![self.client.name(), self.server.name()],
+        };
+        let receivers: Vec<String> = receivers.into_iter().map(str::to_owned).collect();
+        for end in lab.file().links.iter().flat_map(|link| &link.ends) {
+            let wanted = match wanted.filter(|_| receivers.contains(&end.host)) {
+                None => end.receive_cores.clone(),
+                Some(Steering::Off) => None,
+                Some(Steering::Cores(cores)) => Some(cores.clone()),
+            };
+            let place = (end.host.clone(), end.interface.clone());
+            if *self.steering.get(&place).unwrap_or(&end.receive_cores) != wanted {
+                lab.set_receive_cores(&end.host, &end.interface, wanted.as_ref()).map_err(lab_error)?;
+                self.steering.insert(place, wanted);
+            }
+        }
+        Ok(())
+    }
+
+    /// Measures over the link that ends in this interface of the server.
+    fn choose(&mut self, lab: &RunningLab, interface: Option<&str>) -> Option<Notice> {
+        let interface = interface?;
+        let (client, server) = (self.client.name(), self.server.name());
+        let found = lab.file().links.iter().find_map(|link| {
+            let there = link.ends.iter().find(|end| end.host == server && end.interface == interface)?;
+            let here = link.ends.iter().find(|end| end.host == client);
+            let server_address = address_like(&there.addresses, self.server_address)?;
+            Some((here.and_then(|end| address_like(&end.addresses, server_address)), server_address))
+        });
+        self.chosen = found;
+        found.is_none().then(|| Notice {
+            id: "lab-interface-missing".to_owned(),
+            message: format!(
+                "the lab {} has no interface {interface} on {server}: measured to {} instead",
+                lab.file().name,
+                self.server_address
+            ),
+        })
+    }
+
+    fn addresses(&self) -> (Option<IpAddr>, IpAddr) {
+        self.chosen.unwrap_or((self.client_address, self.server_address))
+    }
+}
+
+/// The first address of the same family.
+fn address_like(addresses: &[String], other: IpAddr) -> Option<IpAddr> {
+    let parsed = addresses.iter().filter_map(|text| text.split('/').next()?.parse::<IpAddr>().ok());
+    parsed.into_iter().find(|address| address.is_ipv4() == other.is_ipv4())
+}
+
+impl Bench for PeerBench<'_> {
+    fn describe(&mut self, side: Side) -> Result<HostReport, StudyError> {
+        let in_lab = self.lab.is_some();
+        let peer = self.peer(side);
+        match peer.request(Request::Inspect) {
+            Ok(Reply::Host(mut host)) => {
+                // A lab's hosts are called as its file calls them.
+                if in_lab {
+                    host.name = peer.name().to_owned();
+                }
+                Ok(host)
+            }
+            Ok(_) => Err(StudyError::Lost { reason: format!("{}: no answer to inspect", peer.name()) }),
+            Err(PeerError::Refused { name, failure }) => Err(StudyError::Describe { host: name, failure }),
+            Err(error) => Err(StudyError::Lost { reason: error.to_string() }),
+        }
+    }
+
+    fn capture(&mut self, side: Side) -> Result<Vec<u8>, TrialError> {
+        let peer = self.peer(side);
+        peer.request(Request::Capture).map_err(peer_error)?;
+        let mut bundle = Vec::new();
+        // The parts were sent before the answer: they are there already.
+        while let Some(event) = peer.next_event(Duration::ZERO).map_err(peer_error)? {
+            if let AgentEvent::CaptureChunk { base64 } = event {
+                let part = encoding::from_base64(&base64).map_err(|error| Failure {
+                    kind: FailureKind::Internal,
+                    message: format!("{}: garbled capture: {error}", peer.name()),
+                })?;
+                bundle.extend(part);
+            }
+        }
+        Ok(bundle)
+    }
+
+    fn lab(&self) -> Option<&LabFile> {
+        self.lab.map(RunningLab::file)
+    }
+
+    fn set(&mut self, environment: &Environment, direction: Direction) -> Result<Vec<Notice>, TrialError> {
+        self.chosen = None;
+        let Some(lab) = self.lab else { return Ok(Vec::new()) };
+        self.set_mtus(lab, environment.mtu_bytes)?;
+        self.set_steering(lab, environment.receive_steering.as_ref(), direction)?;
+        Ok(self.choose(lab, environment.interface.as_deref()).into_iter().collect())
+    }
+
+    fn flow(
+        &mut self,
+        config: &FlowConfig,
+        stop: &AtomicBool,
+        on_event: &mut dyn FnMut(BenchEvent),
+    ) -> Result<FlowSummary, TrialError> {
+        let (_, address) = self.addresses();
+        let result = clearstream_flow::run(self.client, self.server, address, config, stop, &mut |event| match event {
+            FlowEvent::Interval(interval) => on_event(BenchEvent::Interval(Box::new(interval))),
+            FlowEvent::Notice(notice) => on_event(BenchEvent::Notice(notice)),
+            FlowEvent::Ready { .. } => {}
+        });
+        result.map_err(flow_error)
+    }
+
+    fn probe(&mut self, config: &ProbeConfig) -> Result<ProbeSummary, TrialError> {
+        let (client_address, server_address) = self.addresses();
+        clearstream_probe::run(self.client, self.server, client_address, server_address, config).map_err(|error| {
+            match error {
+                ProbeError::Peer(error) => peer_error(error),
+                ProbeError::Unexpected { .. } => {
+                    Failure { kind: FailureKind::Internal, message: error.to_string() }.into()
+                }
+            }
+        })
+    }
+
+    fn reset_delay_lines(&mut self) {
+        if let Some(lab) = self.lab {
+            // A lab that does not answer fails the trial itself.
+            drop(lab.reset_delay_line_stats());
+        }
+    }
+
+    fn delay_lines(&mut self) -> Vec<DelayLineStats> {
+        self.lab.and_then(|lab| lab.delay_line_stats().ok()).unwrap_or_default()
+    }
+}
+
+fn peer_error(error: PeerError) -> TrialError {
+    match error {
+        PeerError::Refused { failure, name } => {
+            Failure { kind: failure.kind, message: format!("{name}: {}", failure.message) }.into()
+        }
+        error => TrialError::lost(error.to_string()),
+    }
+}
+
+fn lab_error(error: LabError) -> TrialError {
+    let message = error.to_string();
+    match error {
+        // Its agents are in it.
+        LabError::NotRunning { .. } => TrialError::lost(message),
+        _ => Failure { kind: FailureKind::Unsupported, message }.into(),
+    }
+}
