@@ -211,7 +211,7 @@ fn engine_is_never_held_up_by_a_controller_that_does_not_read() {
     impl Handler for Flood {
         fn handle(&mut self, request: Request, events: &EventSender) -> Result<Reply, Failure> {
             if request == Request::ProbeClose {
-                let flows = vec![Default::default(); 1000];
+                let flows = vec![Default::default(); 300];
                 for index in 0..1000 {
                     let interval =
                         Box::new(SideInterval { index, flows: flows.clone(), ..Default::default() });
@@ -240,8 +240,16 @@ fn engine_is_never_held_up_by_a_controller_that_does_not_read() {
     });
     let request = Message::Request { id: 1, request: Box::new(Request::ProbeClose) };
     ours.write_all(&said(&[Message::Hello(own_hello()), request])).unwrap();
+    // Alive, only not reading.
+    let mut alive = ours.try_clone().unwrap();
+    let sign = said(&[Message::KeepAlive]);
+    let living = thread::spawn(move || {
+        while alive.write_all(&sign).is_ok() {
+            thread::sleep(Duration::from_millis(300));
+        }
+    });
     // The handler is through although not a byte was read.
-    flooded.recv_timeout(Duration::from_secs(20)).unwrap();
+    flooded.recv_timeout(Duration::from_secs(60)).unwrap();
     let mut decoder = Decoder::new(FRAME_LIMIT);
     let (mut kept, mut dropped, mut bytes) = (0, 0, 0);
     let mut buffer = vec![0; 64 << 10];
@@ -261,6 +269,7 @@ fn engine_is_never_held_up_by_a_controller_that_does_not_read() {
     }
     assert_eq!(kept + dropped, 1000);
     assert!(dropped > 0 && bytes < 2 * QUEUE_BYTES, "{dropped} dropped, {bytes} bytes kept");
-    drop(ours);
+    ours.shutdown(std::net::Shutdown::Both).unwrap();
     agent.join().unwrap();
+    living.join().unwrap();
 }
