@@ -45,7 +45,7 @@ fn names(root: &HostRoot, missing: &mut Missing) -> BTreeSet<String> {
         .unwrap_or_default()
         .into_iter()
         // The class folder also holds files such as `bonding_masters`.
-        .filter(|name| root.exists(&format!("{NET}/{name}/mtu")))
+        .filter(|name| root.is_directory(&format!("{NET}/{name}")))
         .collect();
     let path = match root.exists("proc/thread-self/net/dev") {
         true => "proc/thread-self/net/dev",

@@ -112,10 +112,12 @@ mod tests {
         ceiling(PcieLink { gigatransfers_per_second, lane_count }, payload).unwrap()
     }
 
+    type Row = (f64, u32, f64, [(f64, f64); 3]);
+
     /// GT/s, lanes, raw, then optimistic and conservative at MPS 128, 256 and
     /// 512: figures of the pcie-bench model, in Gb/s.
     #[rustfmt::skip]
-    const PUBLISHED: &[(f64, u32, f64, [(f64, f64); 3])] = &[
+    const PUBLISHED: &[Row] = &[
         (5.0, 8, 32.0, [(26.9, 23.2), (29.3, 26.2), (30.6, 26.9)]),
         (8.0, 8, 63.0, [(53.1, 47.7), (57.6, 52.9), (60.2, 54.7)]),
         (8.0, 16, 126.0, [(106.1, 94.1), (115.2, 104.0), (120.4, 109.5)]),

@@ -235,6 +235,11 @@ impl HostRoot {
         there
     }
 
+    /// A directory is there, links followed.
+    pub(crate) fn is_directory(&self, rel: &str) -> bool {
+        self.resolve(rel, true).is_ok_and(|path| path.is_dir())
+    }
+
     /// Keeps a driver's answers in the recording.
     pub(crate) fn note_answers(&self, interface: &str, answers: Option<&Answers>) {
         if let Some(answers) = answers {
@@ -254,19 +259,18 @@ impl HostRoot {
         }
     }
 
-    /// Keeps a refusal in the recording, and answers as a captured tree was answered.
+    /// Keeps a refusal in the recording, and answers as the captured host was
+    /// answered: a name that was only listed is an empty file in its bundle.
     fn noted<T>(&self, rel: &str, result: Result<T, ReadError>) -> Result<T, ReadError> {
-        match result {
-            Err(ReadError::Refused { path, source }) => {
-                self.note(|recording| recording.refused(rel, &source));
-                Err(ReadError::Refused { path, source })
-            }
-            Err(ReadError::NotThere { path }) => match self.bundle().and_then(|bundle| bundle.refusal(rel)) {
-                Some(source) => Err(ReadError::Refused { path, source }),
-                None => Err(ReadError::NotThere { path }),
-            },
-            other => other,
+        let refusal = self.bundle().and_then(|bundle| bundle.refusal(rel));
+        let result = match refusal {
+            Some(source) => Err(ReadError::Refused { path: rel.to_owned(), source }),
+            None => result,
+        };
+        if let Err(ReadError::Refused { source, .. }) = &result {
+            self.note(|recording| recording.refused(rel, source));
         }
+        result
     }
 
     /// The path to open. Outside the plain running host links are walked here,

@@ -162,12 +162,12 @@ fn unpack(path: &Path, bundle: fs::File, folder: &Path) -> Result<(), CaptureErr
             }
             _ => Ok(()),
         }
-        .map_err(|error| not(format!("{}: {error}", name.display())))?;
+        .map_err(|error| not(format!("cannot unpack {}: {error}", name.display())))?;
     }
     for (place, target) in links {
         make_parent(&place)
             .and_then(|()| symlink(target, &place))
-            .map_err(|error| not(format!("{}: {error}", place.display())))?;
+            .map_err(|error| not(format!("cannot unpack {}: {error}", place.display())))?;
     }
     Ok(())
 }

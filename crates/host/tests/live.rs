@@ -1,0 +1,180 @@
+//! The running machine: the report beside what other tools say, and a capture
+//! of it beside itself.
+#![allow(clippy::unwrap_used)]
+
+use std::{collections::BTreeSet, fs, io::Read, path::Path, process::Command};
+
+use clearstream_host::{
+    HostRoot,
+    capture::{self, CaptureOptions},
+    inspect,
+};
+use clearstream_schema::host::HostReport;
+
+fn said(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).output().ok()?;
+    output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn agrees_with_hwloc_about_this_machine() {
+    let report = inspect(&HostRoot::live());
+    let count = |kind: &str| {
+        let only = said("lstopo-no-graphics", &["--only", kind]);
+        only.expect("this test compares with hwloc: apt-get install hwloc").lines().count()
+    };
+    assert_eq!(report.processing_units.iter().filter(|unit| unit.online).count(), count("pu"));
+    let cores: BTreeSet<_> = report.processing_units.iter().map(|unit| &unit.siblings).collect();
+    assert_eq!(cores.len(), count("core"));
+    assert_eq!(report.packages.len(), count("package"));
+    assert_eq!(report.nodes.len(), count("numanode"));
+    assert_eq!(report.kernel.release.as_deref(), said("uname", &["-r"]).as_deref().map(str::trim));
+    assert_eq!(report.kernel.page_bytes.to_string(), said("getconf", &["PAGE_SIZE"]).unwrap().trim());
+    let cmm = said("sysctl", &["-n", "net.ipv4.tcp_congestion_control"]).unwrap_or_default();
+    assert!(cmm.is_empty() || report.kernel.congestion_control.as_deref() == Some(cmm.trim()));
+}
+
+/// Counts and free memory differ from one look to the next, and interfaces of
+/// other tests come and go.
+fn lasting(mut report: HostReport) -> HostReport {
+    for node in &mut report.nodes {
+        node.free_bytes = 0;
+    }
+    for interrupt in &mut report.interrupts {
+        interrupt.counts.clear();
+        // irqbalance and the kernel move vectors.
+        interrupt.effective_cores.clear();
+    }
+    report.nics.retain(|nic| nic.driver.is_some() || nic.name == "lo");
+    report.missing.retain(|missing| !missing.part.starts_with("nic "));
+    report
+}
+
+fn captured(options: CaptureOptions) -> (Vec<u8>, HostReport) {
+    let mut bundle = Vec::new();
+    let report = capture::write_with(&HostRoot::live(), &mut bundle, options).unwrap();
+    (bundle, report)
+}
+
+#[test]
+fn a_captured_host_gives_the_report_of_the_live_one() {
+    let (bundle, recorded) = captured(CaptureOptions { keep_host_name: true });
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("host.tar.gz");
+    fs::write(&path, &bundle).unwrap();
+    let opened = capture::open(&path).unwrap();
+    // To the last count, beside the report made from the same reads.
+    assert_eq!(inspect(&opened), recorded);
+    assert_eq!(lasting(inspect(&opened)), lasting(inspect(&HostRoot::live())));
+    let counters = clearstream_host::counters::read(&opened);
+    assert!(counters.missing.is_empty(), "{:?}", counters.missing);
+    // A capture of the captured one is the same host once more.
+    let mut again = Vec::new();
+    capture::write_with(&opened, &mut again, CaptureOptions { keep_host_name: true }).unwrap();
+    fs::write(&path, &again).unwrap();
+    assert_eq!(inspect(&capture::open(&path).unwrap()), recorded);
+}
+
+#[test]
+fn the_temporary_directory_goes_with_the_host() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("host.tar.gz");
+    fs::write(&path, captured(CaptureOptions::default()).0).unwrap();
+    let opened = capture::open(&path).unwrap();
+    assert_eq!(inspect(&opened).name, "captured");
+    let root = opened.root().clone();
+    assert!(root.exists("proc/stat"));
+    drop(opened);
+    assert!(!root.exists("proc/stat"));
+}
+
+/// All text of the bundle, paths and link targets included.
+fn unpacked(bundle: &[u8]) -> String {
+    let mut text = String::new();
+    let mut tar = tar::Archive::new(flate2::read::GzDecoder::new(bundle));
+    for entry in tar.entries().unwrap() {
+        let mut entry = entry.unwrap();
+        text += &format!("{} {:?}\n", entry.path().unwrap().display(), entry.link_name().unwrap());
+        let mut bytes = Vec::new();
+        entry.read_to_end(&mut bytes).unwrap();
+        text += &String::from_utf8_lossy(&bytes);
+    }
+    text
+}
+
+#[test]
+fn a_bundle_names_neither_the_host_nor_its_addresses() {
+    let text = unpacked(&captured(CaptureOptions::default()).0);
+    assert!(text.contains("ethtool.json") && text.contains("proc/interrupts"));
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    // A name as short as `vm` is part of many words.
+    assert!(name.trim().len() < 6 || !text.contains(name.trim()));
+    for entry in fs::read_dir("/sys/class/net").unwrap().flatten() {
+        let mac = fs::read_to_string(entry.path().join("address")).unwrap_or_default();
+        assert!(mac.trim() == "00:00:00:00:00:00" || mac.trim().is_empty() || !text.contains(mac.trim()), "{mac}");
+    }
+    let addresses = said("ip", &["-o", "addr"]).unwrap_or_default();
+    for address in addresses.split_whitespace().filter(|word| word.contains('/')) {
+        let address = address.split('/').next().unwrap();
+        assert!(address == "::1" || !text.contains(address), "{address}");
+    }
+}
+
+#[test]
+fn says_why_a_file_is_no_capture() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        path
+    };
+    let refusal = |path: &Path| capture::open(path).unwrap_err().to_string();
+    let (bundle, _) = captured(CaptureOptions::default());
+    let cut = write("cut.tar.gz", &bundle[..bundle.len() / 2]);
+    assert!(refusal(&cut).contains("cannot unpack"), "{}", refusal(&cut));
+    let text = write("text", b"not a bundle");
+    assert!(refusal(&text).contains("no readable .tar.gz"), "{}", refusal(&text));
+    let nowhere = folder.path().join("nowhere.tar.gz");
+    assert!(refusal(&nowhere).contains("cannot read the capture"), "{}", refusal(&nowhere));
+    assert!(refusal(folder.path()).contains("neither proc nor sys"));
+
+    fs::create_dir(folder.path().join("proc")).unwrap();
+    write("manifest.json", br#"{"schema":"clearstream.host-capture","version":9,"program":"x","host_name_kept":false}"#);
+    assert!(refusal(folder.path()).contains("use a newer clearstream"));
+    write("manifest.json", b"{");
+    assert!(refusal(folder.path()).contains("manifest.json"));
+}
+
+/// A bundle made to write outside its folder.
+#[test]
+fn a_hostile_bundle_stays_in_its_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("hostile.tar.gz");
+    let bundle = |fill: &dyn Fn(&mut tar::Builder<flate2::write::GzEncoder<fs::File>>)| {
+        let file = fs::File::create(&path).unwrap();
+        let mut tar = tar::Builder::new(flate2::write::GzEncoder::new(file, Default::default()));
+        fill(&mut tar);
+        tar.into_inner().unwrap().finish().unwrap();
+    };
+    let regular = |name: &[u8], size: u64| {
+        let mut header = tar::Header::new_gnu();
+        header.as_old_mut().name[..name.len()].copy_from_slice(name);
+        header.set_size(size);
+        header.set_mode(0o644);
+        header.set_cksum();
+        header
+    };
+    bundle(&|tar| tar.append(&regular(b"proc/../../escaped", 1), b"x".as_slice()).unwrap());
+    let message = capture::open(&path).unwrap_err().to_string();
+    assert!(message.contains("leads out of it"), "{message}");
+
+    bundle(&|tar| {
+        let mut link = tar::Header::new_gnu();
+        link.set_entry_type(tar::EntryType::Symlink);
+        link.set_size(0);
+        tar.append_link(&mut link, "proc", folder.path()).unwrap();
+        tar.append(&regular(b"proc/escaped", 1), b"x".as_slice()).unwrap();
+    });
+    assert!(capture::open(&path).is_err());
+    assert!(!folder.path().join("escaped").exists());
+}
