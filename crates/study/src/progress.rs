@@ -35,6 +35,8 @@ pub(crate) struct Progress {
     seed: u64,
     /// Goodputs of each cell: (experiment, cell).
     values: BTreeMap<(usize, usize), Vec<f64>>,
+    /// Cells that need not be repeated.
+    precise: BTreeSet<(usize, usize)>,
     settled: BTreeSet<u32>,
     /// Measured time around trials, by workload.
     overhead: [(Workload, Duration); 3],
@@ -49,6 +51,7 @@ impl Progress {
         Self {
             seed,
             values: BTreeMap::new(),
+            precise: BTreeSet::new(),
             settled: BTreeSet::new(),
             overhead: [Workload::Flow, Workload::Probe, Workload::Inspect].map(usual),
             spent: BTreeMap::new(),
@@ -78,6 +81,7 @@ impl Progress {
         let complete = match &document.outcome {
             TrialOutcome::Flow(summary) if summary.complete => {
                 self.values.entry((trial.experiment, trial.cell)).or_default().push(summary.goodput_bps);
+                self.judge(plan, trial);
                 true
             }
             TrialOutcome::Probe(_) | TrialOutcome::Inspect => true,
@@ -89,6 +93,21 @@ impl Progress {
             // Half old, half new: settles within a few trials, forgives a slow one.
             *known = (*known + elapsed.saturating_sub(plan.cell(trial).time.to_std())) / 2;
         }
+    }
+
+    fn judge(&mut self, plan: &Plan, trial: &PlannedTrial) {
+        let cell = (trial.experiment, trial.cell);
+        let enough = self.values.get(&cell).is_some_and(|values| values.len() >= MINIMUM_REPETITIONS);
+        if let (Some(ratio), true) = (plan.experiment(trial).precision_ratio, enough) {
+            match self.estimate(trial) {
+                Some(estimate) if estimate.width_ratio() <= ratio => self.precise.insert(cell),
+                _ => self.precise.remove(&cell),
+            };
+        }
+    }
+
+    fn is_precise(&self, trial: &PlannedTrial) -> bool {
+        self.precise.contains(&(trial.experiment, trial.cell))
     }
 
     /// Takes in a trial that will not be run.
@@ -114,13 +133,11 @@ impl Progress {
         if trial.repetition == 0 {
             return None;
         }
-        let values = self.values.get(&(trial.experiment, trial.cell)).map_or(0, Vec::len);
-        if let (Some(ratio), true) = (plan.experiment(trial).precision_ratio, values >= MINIMUM_REPETITIONS)
-            && self.estimate(trial).is_some_and(|estimate| estimate.width_ratio() <= ratio)
-        {
-            return Some(SkipReason::Precise);
+        // The budget first: it is decided at the first trial of a pass, whatever that one is.
+        if self.out_of_time(plan, trial) {
+            return Some(SkipReason::Budget);
         }
-        self.out_of_time(plan, trial).then_some(SkipReason::Budget)
+        self.is_precise(trial).then_some(SkipReason::Precise)
     }
 
     /// Decided once for each pass, at its first trial, so that all cells keep
@@ -135,7 +152,13 @@ impl Progress {
         if plan.trials.iter().filter(pass).any(|other| other.trial < trial.trial) {
             return false;
         }
-        let pass: Duration = plan.trials.iter().filter(pass).map(|other| self.nominal(plan, other)).sum();
+        let pass: Duration = plan
+            .trials
+            .iter()
+            .filter(pass)
+            .filter(|other| !self.is_precise(other))
+            .map(|other| self.nominal(plan, other))
+            .sum();
         let own = |budget: TimeSpan| {
             let spent = self.spent.get(&trial.experiment).copied().unwrap_or_default();
             spent + pass > budget.to_std().mul_f64(TOLERANCE)
@@ -167,9 +190,118 @@ impl Progress {
     pub(crate) fn left(&self, plan: &Plan) -> TimeSpan {
         let left = |trial: &&PlannedTrial| {
             let closed = self.closed.get(&trial.experiment).is_some_and(|closed| trial.repetition >= *closed);
-            !self.is_settled(trial) && !closed
+            !self.is_settled(trial) && !closed && !self.is_precise(trial)
         };
         let time: Duration = plan.trials.iter().filter(left).map(|trial| self.nominal(plan, trial)).sum();
         TimeSpan(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clearstream_schema::{control::FailureKind, host::HostReport, record::TrialOutcome};
+    use serde_json::json;
+
+    use super::*;
+    use crate::{PlanOptions, file, plan};
+
+    /// Two cells of 10 s (and 0.7 s around each), four times.
+    fn two_cells(extra: &str, budget: Option<TimeSpan>) -> Plan {
+        let text = format!(
+            "schema = \"clearstream.study\"\nversion = 1\nname = \"m\"\ntitle = \"M\"\n[[experiment]]\n\
+             name = \"w\"\ntitle = \"W\"\nworkload = \"flow\"\nfigure = \"throughput\"\nrepetitions = 4\n{extra}\
+             [experiment.flow]\nduration = \"9s\"\n[experiment.factors]\nflows = [1, 2]\n"
+        );
+        let study = file::parse(&text, "m.toml").unwrap();
+        let options = PlanOptions { budget, ..PlanOptions::default() };
+        let mut plan = plan(&study, &options, &HostReport::default(), &HostReport::default()).unwrap();
+        plan.budget = budget;
+        plan
+    }
+
+    fn document(trial: &PlannedTrial, goodput_bps: f64) -> TrialDocument {
+        let outcome = json!({"flow": {
+            "requested": {}, "client_settings": {"flows": []}, "server_settings": {"flows": []}, "measured_ns": 1,
+            "received_bytes": 1, "goodput_bps": goodput_bps, "flow_goodput_bps": [], "client_cpu_seconds_per_gb": 0.0,
+            "server_cpu_seconds_per_gb": 0.0, "complete": true,
+        }});
+        serde_json::from_value(json!({
+            "schema": "clearstream.trial", "version": 1, "trial": trial.trial, "experiment": "w", "cell": trial.cell,
+            "repetition": trial.repetition, "factors": {}, "started": "", "outcome": outcome,
+        }))
+        .unwrap()
+    }
+
+    fn run(
+        plan: &Plan,
+        elapsed: u64,
+        goodput: impl Fn(&PlannedTrial) -> f64,
+    ) -> (Progress, Vec<Option<SkipReason>>) {
+        let mut progress = Progress::new(1);
+        let mut reasons = Vec::new();
+        for trial in &plan.trials {
+            let reason = progress.skip(plan, trial);
+            match reason {
+                Some(_) => progress.skipped(trial),
+                None => {
+                    let document = document(trial, goodput(trial));
+                    progress.ended(plan, trial, &document, Duration::from_secs(elapsed), true);
+                }
+            }
+            reasons.push(reason);
+        }
+        (progress, reasons)
+    }
+
+    #[test]
+    fn a_slow_machine_runs_fewer_passes_but_whole_ones() {
+        // Planned are 21.4 s a pass; in truth it takes 60 s.
+        let plan = two_cells("", Some(TimeSpan::from_seconds(150)));
+        let (progress, reasons) = run(&plan, 30, |_| 1.0);
+        let ran = reasons.iter().filter(|reason| reason.is_none()).count();
+        assert_eq!(ran % 2, 0, "{reasons:?}");
+        assert_eq!(ran, 4, "two passes of 60 s fit into 150 s, three do not: {reasons:?}");
+        assert!(reasons[4..].iter().all(|reason| *reason == Some(SkipReason::Budget)), "{reasons:?}");
+        assert_eq!(progress.left(&plan), TimeSpan(0));
+    }
+
+    #[test]
+    fn the_first_pass_runs_whatever_the_budget() {
+        let plan = two_cells("", Some(TimeSpan::from_seconds(1)));
+        let (_, reasons) = run(&plan, 30, |_| 1.0);
+        assert!(reasons[..2].iter().all(Option::is_none), "{reasons:?}");
+        assert!(reasons[2..].iter().all(|reason| *reason == Some(SkipReason::Budget)), "{reasons:?}");
+    }
+
+    #[test]
+    fn the_time_left_learns_what_setting_up_takes_and_forgets_precise_cells() {
+        let plan = two_cells("precision-ratio = 0.1\n", None);
+        let mut progress = Progress::new(1);
+        let before = progress.left(&plan).seconds();
+        assert!((before - 8.0 * 10.7).abs() < 1e-6, "{before}");
+        for trial in &plan.trials[..6] {
+            let wild = if trial.cell == 0 { f64::from(trial.repetition) } else { 1.0 };
+            progress.ended(&plan, trial, &document(trial, 1.0 + wild), Duration::from_secs(12), true);
+        }
+        // One cell is precise; of the other one trial is left, of 10 s and nearly 2 s around it.
+        let left = progress.left(&plan).seconds();
+        assert!((11.9..12.0).contains(&left), "{left}");
+        let last = |cell| plan.trials[6..].iter().find(|trial| trial.cell == cell).unwrap();
+        assert_eq!(progress.skip(&plan, last(1)), Some(SkipReason::Precise));
+        assert_eq!(progress.skip(&plan, last(0)), None);
+    }
+
+    #[test]
+    fn failed_trials_teach_nothing_about_time() {
+        let plan = two_cells("", None);
+        let mut progress = Progress::new(1);
+        let mut failed = document(&plan.trials[0], 1.0);
+        failed.outcome = TrialOutcome::Failed(clearstream_schema::control::Failure {
+            kind: FailureKind::Busy,
+            message: String::new(),
+        });
+        progress.ended(&plan, &plan.trials[0], &failed, Duration::from_millis(3), true);
+        assert!((progress.left(&plan).seconds() - 7.0 * 10.7).abs() < 1e-6);
+        assert!(progress.estimate(&plan.trials[0]).is_none());
     }
 }

@@ -3,6 +3,7 @@
 
 use clearstream_schema::study::{Figure, StudyFile};
 use clearstream_study::{StudyError, file};
+use proptest::prelude::*;
 
 const GOOD: &str = r#"schema = "clearstream.study"
 version = 1
@@ -161,4 +162,28 @@ fn published_figures_are_as_printed() {
     // The printed 40.38 MB is 19 Gb/s x 17 ms / 8, rounded.
     assert!((19e9 * 17e-3 / 8.0 / 1e6 - 40.38f64).abs() < 0.01);
     assert_eq!(published("live-traffic")[0].high_gbps, Some(11.0));
+}
+
+/// A built-in study with a piece cut out and another put in.
+fn damaged() -> impl Strategy<Value = String> {
+    let text = include_str!("../../../studies/clearstream-40ge.toml");
+    (0..text.len(), 0..200usize, "[ -~\\n]{0,12}").prop_map(move |(start, length, piece)| {
+        let cut = |place: usize| {
+            (0..=place.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
+        };
+        let (start, end) = (cut(start), cut(start + length).max(cut(start)));
+        format!("{}{piece}{}", &text[..start], &text[end..])
+    })
+}
+
+proptest! {
+    /// Whatever the file says, the answer is a study or one line with file and line.
+    #[test]
+    fn damage_is_answered_never_with_a_panic(text in damaged()) {
+        if let Err(error) = file::parse(&text, "mine.toml") {
+            let message = error.to_string();
+            prop_assert!(message.starts_with("mine.toml:"), "{message}");
+            prop_assert!(!message.contains('\n'), "{message}");
+        }
+    }
 }
