@@ -128,19 +128,11 @@ impl Ground {
 
     fn choose_congestion_control(&self) -> Result<(), BenchError> {
         let Some(lab) = &self.lab else { return Ok(()) };
-        // The kernel's own routes stay; these are more specific or preferred.
-        for host in [SENDER, RECEIVER] {
-            let address = lab.address(host)?;
-            let loopback = ["route", "replace", "local", "127.0.0.1", "dev", "lo", "table", "local"];
-            let mut command = Command::new("ip");
-            command.args(loopback).args(["congctl", CONGESTION_CONTROL]);
-            finish(&mut lab.command(host, command)?)?;
-            let other = lab.address(if host == SENDER { RECEIVER } else { SENDER })?;
-            let mut command = Command::new("ip");
-            command.args(["route", "replace", &format!("{other}/32"), "dev", "eth0"]);
-            command.args(["src", &address.to_string(), "congctl", CONGESTION_CONTROL]);
-            finish(&mut lab.command(host, command)?)?;
-        }
+        // The lab sets it for its links; its loopbacks are the kernel's own.
+        let mut command = Command::new("ip");
+        command.args(["route", "replace", "local", "127.0.0.1", "dev", "lo", "table", "local"]);
+        command.args(["scope", "host", "src", "127.0.0.1", "congctl", CONGESTION_CONTROL]);
+        finish(&mut lab.command(SENDER, command)?)?;
         Ok(())
     }
 }
