@@ -254,3 +254,83 @@ fn agent_behind_a_stand_in_for_ssh_works() {
     assert!(process_of(&mut peer).parse::<u32>().is_ok());
     peer.shutdown();
 }
+
+/// An sshd of our own on loopback, with its keys, ended with the test.
+struct Sshd {
+    child: Child,
+    folder: tempfile::TempDir,
+    port: u16,
+}
+
+impl Sshd {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["host", "user"] {
+            let mut keygen = Command::new("ssh-keygen");
+            keygen.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(folder.path().join(name));
+            assert!(keygen.status().expect("openssh-client is installed").success());
+        }
+        // sshd(8) wants it; Debian makes it when the machine starts.
+        fs::create_dir_all("/run/sshd").unwrap();
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let child = Command::new("/usr/sbin/sshd")
+            .args(["-D", "-e", "-f", "/dev/null", "-p", &port.to_string(), "-h", &path("host")])
+            .args(["-o", "ListenAddress=127.0.0.1", "-o", "PidFile=none", "-o", "StrictModes=no"])
+            .args(["-o", &format!("AuthorizedKeysFile={}", path("user.pub"))])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("openssh-server is installed");
+        let key = fs::read_to_string(path("host.pub")).unwrap();
+        fs::write(path("known"), format!("[127.0.0.1]:{port} {key}")).unwrap();
+        let sshd = Self { child, folder, port };
+        let until = Instant::now() + BOUND;
+        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(Instant::now() < until, "sshd does not listen");
+            thread::sleep(Duration::from_millis(20));
+        }
+        sshd
+    }
+
+    fn command(&self, known: &str, identity: &str) -> Command {
+        let path = |name: &str| self.folder.path().join(name).display().to_string();
+        let options = [
+            "-F/dev/null".to_owned(),
+            format!("Port={}", self.port),
+            "BatchMode=yes".to_owned(),
+            "IdentitiesOnly=yes".to_owned(),
+            format!("UserKnownHostsFile={}", path(known)),
+            format!("IdentityFile={}", path(identity)),
+        ];
+        ssh_command("root@127.0.0.1", example("agent").to_str().unwrap(), &options)
+    }
+}
+
+impl Drop for Sshd {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn root_agent_behind_a_real_sshd_works_and_ends_with_its_controller() {
+    let sshd = Sshd::start();
+    let mut peer = spawn(sshd.command("known", "user"), "near").unwrap();
+    let process = process_of(&mut peer);
+    peer.shutdown();
+    await_end(&process);
+
+    let command = sshd.command("known", "user");
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let mut controller = Controller::start(&words.map(Path::new).collect::<Vec<_>>());
+    controller.child.kill().unwrap();
+    await_end(&controller.agent);
+
+    let error = spawn(sshd.command("none", "user"), "near").map(drop).unwrap_err();
+    assert_eq!(cause_of(&error), StartCause::HostKey, "{error}");
+    let error = spawn(sshd.command("known", "none"), "near").map(drop).unwrap_err();
+    assert_eq!(cause_of(&error), StartCause::Authentication, "{error}");
+}
