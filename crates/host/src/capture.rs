@@ -12,9 +12,8 @@ mod scrub;
 
 use std::{
     collections::BTreeMap,
-    fs,
     io::{self, Write},
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -122,13 +121,9 @@ pub(crate) struct Bundle {
 
 impl Bundle {
     /// Reads the two files of a tree; a tree of another origin has neither.
-    pub(crate) fn read(base: &Path) -> Self {
-        let manifest: Manifest = json(&base.join(MANIFEST)).unwrap_or_default();
-        Self {
-            page_bytes: manifest.page_bytes,
-            refused: manifest.refused,
-            ethtool: json(&base.join(ETHTOOL)),
-        }
+    pub(crate) fn read(file: impl Fn(&str) -> io::Result<Vec<u8>>) -> Self {
+        let manifest: Manifest = json(file(MANIFEST)).unwrap_or_default();
+        Self { page_bytes: manifest.page_bytes, refused: manifest.refused, ethtool: json(file(ETHTOOL)) }
     }
 
     /// The error that reading `rel` gave on the captured host.
@@ -137,8 +132,8 @@ impl Bundle {
     }
 }
 
-fn json<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T, String> {
-    let text = fs::read(path).map_err(|error| match error.kind() {
+fn json<T: for<'de> Deserialize<'de>>(file: io::Result<Vec<u8>>) -> Result<T, String> {
+    let text = file.map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => "not part of this capture".to_owned(),
         _ => error.to_string(),
     })?;
@@ -181,7 +176,7 @@ pub fn write_with(
     out: impl Write,
     options: CaptureOptions,
 ) -> Result<HostReport, CaptureError> {
-    let recording = Arc::new(Mutex::new(Recording::new(root.base())));
+    let recording = Arc::new(Mutex::new(Recording::default()));
     let recorder = root.recording(Arc::clone(&recording));
     let report = inspect::inspect(&recorder);
     counters::read(&recorder);
@@ -201,7 +196,7 @@ pub fn write_with(
         host_name_kept: options.keep_host_name,
         refused: scrubbed.refused,
     };
-    archive::write(&manifest, &scrubbed.answers, &scrubbed.entries, out)
+    archive::write(&manifest, &scrubbed.answers, &scrubbed.tree, out)
         .map_err(|source| CaptureError::Write { source })?;
     Ok(report)
 }

@@ -1,7 +1,7 @@
 //! The counters that a flow's sampler reads every interval: time, softirqs,
 //! interrupts and softnet rows per core, and the interface counters.
 
-use std::fs::File;
+use std::{fs::File, io::Seek};
 
 use clearstream_schema::counters::{CoreCounters, HostCounters};
 
@@ -23,6 +23,7 @@ pub fn read(root: &HostRoot) -> HostCounters {
 /// thread was in.
 #[derive(Debug)]
 pub struct CounterReader {
+    root: HostRoot,
     stat: Source,
     softirqs: Source,
     interrupts: Source,
@@ -31,11 +32,12 @@ pub struct CounterReader {
     buffer: Vec<u8>,
 }
 
-/// One file, or why it could not be opened.
+/// One file.
 #[derive(Debug)]
 struct Source {
     path: &'static str,
-    file: Result<File, ReadError>,
+    /// `None` for a root whose files are read by path each time.
+    file: Option<Result<File, ReadError>>,
 }
 
 impl Source {
@@ -46,41 +48,36 @@ impl Source {
     /// `/proc/net` belongs to the process, not to the thread that asks: a
     /// thread in a namespace of its own must see that one.
     fn open_in_namespace(root: &HostRoot, thread: &'static str, process: &'static str) -> Self {
-        match root.open(thread) {
-            Ok(file) => Self { path: thread, file: Ok(file) },
-            Err(_) => Self::open(root, process),
-        }
+        if root.exists(thread) { Self::open(root, thread) } else { Self::open(root, process) }
     }
 
     /// Reads the whole file from its start and parses it.
     fn parse<T>(
-        &mut self,
+        &self,
+        root: &HostRoot,
         buffer: &mut Vec<u8>,
         parser: impl FnOnce(&str) -> Result<T, ParseError>,
     ) -> Result<T, AttributeError> {
         let path = self.path;
-        let file = match &self.file {
-            Ok(file) => file,
-            Err(error) => return Err(error.again().into()),
+        let mut file = match &self.file {
+            Some(Ok(file)) => file,
+            Some(Err(error)) => return Err(error.again().into()),
+            None => return root.parse(path, parser),
         };
         buffer.clear();
-        read_from_start(file, buffer, path)?;
+        file.rewind().map_err(|source| ReadError::Refused { path: path.to_owned(), source })?;
+        read_whole(file, buffer, path)?;
         let text = std::str::from_utf8(buffer)
             .map_err(|error| ReadError::NotText { path: path.to_owned(), at: error.valid_up_to() })?;
         parser(text).map_err(|source| AttributeError::Parse { path: path.to_owned(), source })
     }
 }
 
-fn read_from_start(mut file: &File, buffer: &mut Vec<u8>, path: &'static str) -> Result<(), ReadError> {
-    use std::io::Seek as _;
-    file.rewind().map_err(|source| ReadError::Refused { path: path.to_owned(), source })?;
-    read_whole(file, buffer, path)
-}
-
 impl CounterReader {
     /// Opens the files. Those that are missing are named by each read.
     pub fn open(root: &HostRoot) -> Self {
         Self {
+            root: root.clone(),
             stat: Source::open(root, "proc/stat"),
             softirqs: Source::open(root, "proc/softirqs"),
             interrupts: Source::open(root, "proc/interrupts"),
@@ -97,21 +94,22 @@ impl CounterReader {
     /// Reads all counters now.
     pub fn read(&mut self) -> HostCounters {
         let mut missing = Vec::new();
-        let buffer = &mut self.buffer;
-        let mut cores: Vec<CoreCounters> = keep(self.stat.parse(buffer, stat::core_times), &mut missing)
-            .into_iter()
-            .map(|time| CoreCounters {
-                core: time.core,
-                user_ns: time.user_ns,
-                system_ns: time.system_ns,
-                softirq_ns: time.softirq_ns,
-                irq_ns: time.irq_ns,
-                idle_ns: time.idle_ns,
-                steal_ns: time.steal_ns,
-                ..CoreCounters::default()
-            })
-            .collect();
-        let interrupts = keep(self.interrupts.parse(buffer, table::interrupt_sums), &mut missing);
+        let (root, buffer) = (&self.root, &mut self.buffer);
+        let mut cores: Vec<CoreCounters> =
+            keep(self.stat.parse(root, buffer, stat::core_times), &mut missing)
+                .into_iter()
+                .map(|time| CoreCounters {
+                    core: time.core,
+                    user_ns: time.user_ns,
+                    system_ns: time.system_ns,
+                    softirq_ns: time.softirq_ns,
+                    irq_ns: time.irq_ns,
+                    idle_ns: time.idle_ns,
+                    steal_ns: time.steal_ns,
+                    ..CoreCounters::default()
+                })
+                .collect();
+        let interrupts = keep(self.interrupts.parse(root, buffer, table::interrupt_sums), &mut missing);
         if cores.is_empty() {
             // Without /proc/stat the columns of /proc/interrupts say which cores are online.
             cores = interrupts
@@ -122,10 +120,10 @@ impl CounterReader {
         // The kernel prints them so; a captured file may have been edited.
         cores.sort_unstable_by_key(|core| core.core);
         fill(&mut cores, interrupts, |core, count| core.interrupt_count = count);
-        let net_rx = self.softirqs.parse(buffer, |text| table::softirq(text, "NET_RX"));
+        let net_rx = self.softirqs.parse(root, buffer, |text| table::softirq(text, "NET_RX"));
         fill(&mut cores, keep(net_rx, &mut missing), |core, count| core.net_rx_count = count);
         let online: Vec<u32> = cores.iter().map(|core| core.core).collect();
-        let softnet = keep(self.softnet.parse(buffer, table::softnet), &mut missing);
+        let softnet = keep(self.softnet.parse(root, buffer, table::softnet), &mut missing);
         let rows = softnet.into_iter().enumerate().filter_map(|(place, row)| {
             let core = row.core.or_else(|| online.get(place).copied())?;
             Some((core, row))
@@ -135,7 +133,7 @@ impl CounterReader {
             core.softnet_dropped_count = row.dropped_count;
             core.softnet_squeezed_count = row.squeezed_count;
         });
-        let interfaces = keep(self.interfaces.parse(buffer, stat::interfaces), &mut missing);
+        let interfaces = keep(self.interfaces.parse(root, buffer, stat::interfaces), &mut missing);
         HostCounters { cores, interfaces, missing }
     }
 }

@@ -16,6 +16,7 @@ mod inspect;
 mod interrupt;
 mod kernel;
 mod limits;
+pub mod memory;
 mod missing;
 mod nic;
 pub mod parse;

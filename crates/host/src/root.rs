@@ -11,6 +11,7 @@ use std::{
 use crate::{
     capture::{Bundle, Recording},
     drivers::Answers,
+    memory::{Entry, MemoryTree},
 };
 
 /// The largest file a reader takes. `/proc/interrupts` of a host with 1024
@@ -111,25 +112,39 @@ impl ReadError {
 /// Where `/proc` and `/sys` are read from.
 #[derive(Debug, Clone)]
 pub struct HostRoot {
-    base: PathBuf,
+    store: Store,
     /// Absent on the running host.
     bundle: Option<Arc<Bundle>>,
     recording: Option<Arc<Mutex<Recording>>>,
 }
 
+#[derive(Debug, Clone)]
+enum Store {
+    Directory(PathBuf),
+    Memory(Arc<MemoryTree>),
+}
+
 impl HostRoot {
     /// The running host, in the namespaces of the calling process.
     pub fn live() -> Self {
-        Self { base: PathBuf::from("/"), bundle: None, recording: None }
+        Self { store: Store::Directory(PathBuf::from("/")), bundle: None, recording: None }
     }
 
     /// A captured tree: a directory that holds `proc` and `sys`, and perhaps
     /// what `inspect --capture` adds. Links in it never lead out of it: an
     /// absolute one starts at the directory, and `..` stops there.
     pub fn directory(path: impl AsRef<Path>) -> Self {
-        let base = path.as_ref().to_owned();
-        let bundle = Bundle::read(&base);
-        Self { base, bundle: Some(Arc::new(bundle)), recording: None }
+        Self::captured(Store::Directory(path.as_ref().to_owned()))
+    }
+
+    /// The same in memory.
+    pub fn memory(tree: MemoryTree) -> Self {
+        Self::captured(Store::Memory(Arc::new(tree)))
+    }
+
+    fn captured(store: Store) -> Self {
+        let bundle = Bundle::read(|name| store.bytes(name, LARGEST_FILE_BYTES));
+        Self { store, bundle: Some(Arc::new(bundle)), recording: None }
     }
 
     /// The same root, keeping what its readers see.
@@ -169,26 +184,28 @@ impl HostRoot {
         self.noted(rel, self.bytes(rel, LARGEST_FILE_BYTES))
     }
 
-    /// A file opened for repeated reads (see [`crate::counters::CounterReader`]).
-    pub(crate) fn open(&self, rel: &str) -> Result<fs::File, ReadError> {
-        if self.recording.is_some() {
-            self.read_bytes(rel)?;
+    /// A file of the plain running host opened for repeated reads; `None` for
+    /// other roots, which are read by path each time.
+    pub(crate) fn open(&self, rel: &str) -> Option<Result<fs::File, ReadError>> {
+        match &self.store {
+            Store::Directory(base) if self.is_plain() => {
+                Some(fs::File::open(base.join(rel)).map_err(|error| ReadError::from_io(rel, error)))
+            }
+            _ => None,
         }
-        let path = self.resolve(rel, true)?;
-        fs::File::open(path).map_err(|error| ReadError::from_io(rel, error))
+    }
+
+    fn is_plain(&self) -> bool {
+        self.is_live() && self.recording.is_none()
     }
 
     fn bytes(&self, rel: &str, limit: u64) -> Result<Vec<u8>, ReadError> {
         let path = self.resolve(rel, true)?;
-        let file = fs::File::open(&path).map_err(|error| ReadError::from_io(rel, error))?;
-        let mut bytes = Vec::new();
-        if limit < LARGEST_FILE_BYTES {
-            let read = Read::take(&file, limit).read_to_end(&mut bytes);
-            read.map_err(|error| ReadError::from_io(rel, error))?;
-        } else {
-            read_whole(&file, &mut bytes, rel)?;
+        let bytes = self.store.bytes(&path, limit).map_err(|error| ReadError::from_io(rel, error))?;
+        if bytes.len() as u64 > LARGEST_FILE_BYTES {
+            return Err(ReadError::TooLarge { path: rel.to_owned() });
         }
-        self.note(|recording| recording.file(&path, &bytes));
+        self.note(|recording| recording.tree.file(&path, bytes.clone()));
         Ok(bytes)
     }
 
@@ -199,17 +216,11 @@ impl HostRoot {
 
     fn names(&self, rel: &str) -> Result<Vec<String>, ReadError> {
         let path = self.resolve(rel, true)?;
-        let entries = fs::read_dir(&path).map_err(|error| ReadError::from_io(rel, error))?;
-        let mut names = Vec::new();
-        for entry in entries {
-            let entry = entry.map_err(|error| ReadError::from_io(rel, error))?;
-            // Kernel names are ASCII; anything else in a captured tree is not ours.
-            if let Ok(name) = entry.file_name().into_string() {
-                names.push(name);
-            }
-        }
-        names.sort_unstable();
-        self.note(|recording| recording.directory(&path, &names));
+        let names = self.store.names(&path).map_err(|error| ReadError::from_io(rel, error))?;
+        self.note(|recording| {
+            recording.tree.name(&path);
+            names.iter().for_each(|name| recording.tree.name(&format!("{path}/{name}")));
+        });
         Ok(names)
     }
 
@@ -220,24 +231,28 @@ impl HostRoot {
 
     fn target(&self, rel: &str) -> Result<String, ReadError> {
         let path = self.resolve(rel, false)?;
-        let target = fs::read_link(&path).map_err(|error| ReadError::from_io(rel, error))?;
-        self.note(|recording| recording.link(&path, &target));
-        Ok(target.to_string_lossy().into_owned())
+        match self.store.kind(&path).map_err(|error| ReadError::from_io(rel, error))? {
+            Kind::Link(target) => {
+                self.note(|recording| recording.tree.link(&path, &target));
+                Ok(target)
+            }
+            Kind::Directory | Kind::File => Err(ReadError::NotThere { path: rel.to_owned() }),
+        }
     }
 
     /// Something is there, links followed.
     pub fn exists(&self, rel: &str) -> bool {
-        let Ok(path) = self.resolve(rel, true) else { return false };
-        let there = path.exists();
-        if there {
-            self.note(|recording| recording.presence(&path));
+        let found = self.resolve(rel, true).ok().filter(|path| self.store.followed(path).is_some());
+        if let Some(path) = &found {
+            self.note(|recording| recording.tree.name(path));
         }
-        there
+        found.is_some()
     }
 
     /// A directory is there, links followed.
     pub(crate) fn is_directory(&self, rel: &str) -> bool {
-        self.resolve(rel, true).is_ok_and(|path| path.is_dir())
+        let path = self.resolve(rel, true);
+        path.is_ok_and(|path| matches!(self.store.followed(&path), Some(Kind::Directory)))
     }
 
     /// Keeps a driver's answers in the recording.
@@ -245,11 +260,6 @@ impl HostRoot {
         if let Some(answers) = answers {
             self.note(|recording| recording.answers(interface, answers));
         }
-    }
-
-    /// The directory that paths are below.
-    pub(crate) fn base(&self) -> &Path {
-        &self.base
     }
 
     fn note(&self, note: impl FnOnce(&mut Recording)) {
@@ -275,9 +285,9 @@ impl HostRoot {
 
     /// The path to open. Outside the plain running host links are walked here,
     /// so that a captured tree keeps its readers in and a recording learns of them.
-    fn resolve(&self, rel: &str, follow_last: bool) -> Result<PathBuf, ReadError> {
-        if self.is_live() && self.recording.is_none() {
-            return Ok(self.base.join(rel));
+    fn resolve(&self, rel: &str, follow_last: bool) -> Result<String, ReadError> {
+        if self.is_plain() {
+            return Ok(rel.to_owned());
         }
         let not_there = || ReadError::NotThere { path: rel.to_owned() };
         let mut ahead: Vec<String> = components(rel);
@@ -289,36 +299,115 @@ impl HostRoot {
                 continue;
             }
             resolved.push(name);
-            let path = self.joined(&resolved);
-            let kind =
-                fs::symlink_metadata(&path).map_err(|error| ReadError::from_io(rel, error))?.file_type();
-            if !kind.is_symlink() || (ahead.is_empty() && !follow_last) {
+            let path = resolved.join("/");
+            let kind = self.store.kind(&path).map_err(|error| ReadError::from_io(rel, error))?;
+            let Kind::Link(target) = kind else { continue };
+            if ahead.is_empty() && !follow_last {
                 continue;
             }
             link_count += 1;
             if link_count > MOST_LINKS {
                 return Err(not_there());
             }
-            let target = fs::read_link(&path).map_err(|error| ReadError::from_io(rel, error))?;
-            self.note(|recording| recording.link(&path, &target));
-            let target = target.to_str().ok_or_else(not_there)?;
+            self.note(|recording| recording.tree.link(&path, &target));
             resolved.pop();
             if target.starts_with('/') {
                 resolved.clear();
             }
-            ahead.extend(components(target));
+            ahead.extend(components(&target));
         }
-        Ok(self.joined(&resolved))
-    }
-
-    fn joined(&self, names: &[String]) -> PathBuf {
-        names.iter().fold(self.base.clone(), |path, name| path.join(name))
+        Ok(resolved.join("/"))
     }
 }
 
 /// The names of a path, last first.
 fn components(path: &str) -> Vec<String> {
     path.rsplit('/').filter(|name| !matches!(*name, "" | ".")).map(str::to_owned).collect()
+}
+
+/// What a path is, links not followed.
+enum Kind {
+    File,
+    Directory,
+    Link(String),
+}
+
+impl Store {
+    fn kind(&self, path: &str) -> io::Result<Kind> {
+        match self {
+            Self::Directory(base) => {
+                let path = base.join(path);
+                let kind = fs::symlink_metadata(&path)?.file_type();
+                if kind.is_symlink() {
+                    let target = fs::read_link(&path)?.into_os_string();
+                    return target.into_string().map(Kind::Link).map_err(|_| io::ErrorKind::NotFound.into());
+                }
+                Ok(if kind.is_dir() { Kind::Directory } else { Kind::File })
+            }
+            Self::Memory(tree) => match tree.at(path) {
+                Some(Entry::Link(target)) => Ok(Kind::Link(target.clone())),
+                Some(Entry::Name) if path.is_empty() || tree.has_below(path) => Ok(Kind::Directory),
+                Some(_) => Ok(Kind::File),
+                None => Err(io::ErrorKind::NotFound.into()),
+            },
+        }
+    }
+
+    /// What a resolved path is. On the plain running host links are left to
+    /// the system, elsewhere there are none left.
+    fn followed(&self, path: &str) -> Option<Kind> {
+        match self {
+            Self::Directory(base) => {
+                let kind = fs::metadata(base.join(path)).ok()?;
+                Some(if kind.is_dir() { Kind::Directory } else { Kind::File })
+            }
+            Self::Memory(_) => self.kind(path).ok(),
+        }
+    }
+
+    /// At most `limit` bytes of a file, and one more when there are more than
+    /// any reader takes.
+    fn bytes(&self, path: &str, limit: u64) -> io::Result<Vec<u8>> {
+        match self {
+            Self::Directory(base) => {
+                let file = fs::File::open(base.join(path))?;
+                let mut bytes = Vec::new();
+                let limit = if limit == LARGEST_FILE_BYTES { limit + 1 } else { limit };
+                Read::take(&file, limit).read_to_end(&mut bytes)?;
+                Ok(bytes)
+            }
+            Self::Memory(tree) => match tree.at(path) {
+                Some(Entry::File(bytes)) => {
+                    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+                    Ok(bytes[..bytes.len().min(limit)].to_owned())
+                }
+                Some(Entry::Name) if tree.has_below(path) => Err(io::ErrorKind::IsADirectory.into()),
+                Some(Entry::Name) => Ok(Vec::new()),
+                _ => Err(io::ErrorKind::NotFound.into()),
+            },
+        }
+    }
+
+    fn names(&self, path: &str) -> io::Result<Vec<String>> {
+        match self {
+            Self::Directory(base) => {
+                let mut names = Vec::new();
+                for entry in fs::read_dir(base.join(path))? {
+                    // Kernel names are ASCII; anything else in a captured tree is not ours.
+                    if let Ok(name) = entry?.file_name().into_string() {
+                        names.push(name);
+                    }
+                }
+                names.sort_unstable();
+                Ok(names)
+            }
+            Self::Memory(tree) => match tree.at(path) {
+                Some(Entry::Name) => Ok(tree.names(path)),
+                Some(_) => Err(io::ErrorKind::NotADirectory.into()),
+                None => Err(io::ErrorKind::NotFound.into()),
+            },
+        }
+    }
 }
 
 /// Appends the rest of a file to `bytes`, bounded.

@@ -3,7 +3,7 @@
 
 mod tree;
 
-use std::{fs, path::PathBuf, time::Instant};
+use std::time::Instant;
 
 use clearstream_host::{counters, inspect};
 use clearstream_schema::host::HostReport;
@@ -107,7 +107,7 @@ fn a_link_below_its_best_shows_its_ceiling() {
     // PCI Express capability at 0x40, Device Control: MPS 128, MRRS 512.
     let mut config = vec![0; 256];
     (config[0x06], config[0x34], config[0x40], config[0x49]) = (0x10, 0x40, 0x10, 0x20);
-    fs::write(folder.join("config"), &config).unwrap();
+    tree.file(&format!("{folder}/config"), &config);
     let report = inspect(&tree.root());
     let device = &report.pci_devices[1];
     assert_eq!(device.max_read_request_bytes, Some(512));
@@ -118,7 +118,7 @@ fn a_link_below_its_best_shows_its_ceiling() {
             && (ceiling.optimistic_bps / 1e9 - 26.9).abs() < 0.1
     );
 
-    fs::write(folder.join("config"), &config[..64]).unwrap();
+    tree.file(&format!("{folder}/config"), &config[..64]);
     let report = inspect(&tree.root());
     assert!(missing(&report).contains("root reads it"), "{}", missing(&report));
 }
@@ -201,8 +201,7 @@ fn interfaces_of_another_namespace_are_not_taken_for_ours() {
 
 #[test]
 fn an_empty_tree_is_all_missing() {
-    let folder = tempfile::tempdir().unwrap();
-    let root = clearstream_host::HostRoot::directory(folder.path());
+    let root = clearstream_host::HostRoot::memory(Default::default());
     let report = inspect(&root);
     for part in [
         "host name",
@@ -216,19 +215,6 @@ fn an_empty_tree_is_all_missing() {
         assert!(report.missing.iter().any(|missing| missing.part == part), "{part}");
     }
     assert_eq!(counters::read(&root).missing.len(), 5);
-}
-
-/// Every file of a tree, so that any of them can be damaged.
-fn files(folder: PathBuf, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap().flatten() {
-        let kind = entry.file_type().unwrap();
-        if kind.is_dir() {
-            files(entry.path(), found);
-        } else if kind.is_file() {
-            found.push(entry.path());
-        }
-    }
-    found.sort();
 }
 
 #[derive(Debug, Clone)]
@@ -250,7 +236,7 @@ fn damage() -> impl Strategy<Value = Damage> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
 
     /// Damage to any few files is no panic, and each part that is lost is named.
     #[test]
@@ -260,16 +246,15 @@ proptest! {
         let shape = Shape { packages: 2, cores_per_node: 2, threads_per_core: 2, ..Shape::default() };
         let tree = Tree::new(&shape);
         let folder = tree.nic(&shape, "eth0.7", 1, 2);
-        fs::write(folder.join("config"), [0x10; 256]).unwrap();
+        tree.file(&format!("{folder}/config"), [0x10; 256]);
         let whole = inspect(&tree.root());
-        let mut all = Vec::new();
-        files(tree.path().to_owned(), &mut all);
+        let all = tree.paths();
         for (index, damage) in &damages {
             let path = index.get(&all);
-            let mut bytes = fs::read(path).unwrap_or_default();
+            let mut bytes = tree.bytes(path);
             match damage {
                 Damage::Remove => {
-                    let _ = fs::remove_file(path);
+                    tree.remove(path);
                     continue;
                 }
                 Damage::Cut(count) => bytes.truncate(*count),
@@ -280,7 +265,7 @@ proptest! {
                     }
                 }
             }
-            fs::write(path, bytes).unwrap();
+            tree.file(path, bytes);
         }
         let report = inspect(&tree.root());
         counters::read(&tree.root());

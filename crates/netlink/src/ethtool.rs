@@ -197,7 +197,8 @@ impl Ethtool {
                 _ => {}
             }
         }
-        if rss == Rss::default() {
+        // The kernel adds a hash function to drivers that have neither.
+        if rss.key.is_none() && rss.indirection.is_empty() {
             return Err(EthtoolError::NotSupported { interface: interface.to_owned(), what: RSS.what });
         }
         Ok(rss)

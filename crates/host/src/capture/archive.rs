@@ -1,24 +1,23 @@
-//! The bundle as a file: written as `.tar.gz`, unpacked into a temporary
-//! directory that goes when the host is dropped.
+//! The bundle as a file: written as `.tar.gz`, read into memory.
 
 use std::{
     collections::BTreeMap,
     fs,
     io::{self, Read, Write},
     ops::Deref,
-    os::unix::fs::symlink,
-    path::{Component, Path, PathBuf},
+    path::{Component, Path},
 };
 
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
-use tempfile::TempDir;
 
-use super::{
-    CAPTURE_SCHEMA, CAPTURE_VERSION, CaptureError, ETHTOOL, MANIFEST, Manifest, json, recording::Entry,
+use super::{CAPTURE_SCHEMA, CAPTURE_VERSION, CaptureError, ETHTOOL, MANIFEST, Manifest, json};
+use crate::{
+    drivers::Answers,
+    memory::{Entry, MemoryTree},
+    root::HostRoot,
 };
-use crate::{drivers::Answers, root::HostRoot};
 
-/// Bounds of what is unpacked: a bundle comes from somebody else. A host with
+/// Bounds of what is read: a bundle comes from somebody else. A host with
 /// 1024 processing units gives about 20 000 entries and 40 MB.
 const MOST_ENTRIES: usize = 500_000;
 const MOST_BYTES: u64 = 1 << 30;
@@ -27,30 +26,25 @@ const MOST_BYTES: u64 = 1 << 30;
 pub(super) fn write(
     manifest: &Manifest,
     answers: &BTreeMap<String, Answers>,
-    entries: &BTreeMap<String, Entry>,
+    tree: &MemoryTree,
     out: impl Write,
 ) -> io::Result<()> {
-    let mut tar = tar::Builder::new(GzEncoder::new(out, Compression::default()));
-    file(&mut tar, MANIFEST, &serde_json::to_vec_pretty(manifest)?)?;
-    file(&mut tar, ETHTOOL, &serde_json::to_vec_pretty(answers)?)?;
-    for (path, entry) in entries {
+    let mut bundle = tar::Builder::new(GzEncoder::new(out, Compression::default()));
+    file(&mut bundle, MANIFEST, &serde_json::to_vec_pretty(manifest)?)?;
+    file(&mut bundle, ETHTOOL, &serde_json::to_vec_pretty(answers)?)?;
+    for (path, entry) in &tree.entries {
         match entry {
-            Entry::File(bytes) => file(&mut tar, path, bytes)?,
+            Entry::File(bytes) => file(&mut bundle, path, bytes)?,
             Entry::Link(target) => {
                 let mut header = header(tar::EntryType::Symlink, 0);
-                tar.append_link(&mut header, path, target)?;
+                bundle.append_link(&mut header, path, target)?;
             }
             // A name is a directory when something was seen below it.
-            Entry::Name if !has_below(entries, path) => file(&mut tar, path, &[])?,
+            Entry::Name if !tree.has_below(path) => file(&mut bundle, path, &[])?,
             Entry::Name => {}
         }
     }
-    tar.into_inner()?.finish()?.flush()
-}
-
-fn has_below(entries: &BTreeMap<String, Entry>, path: &str) -> bool {
-    let below = format!("{path}/");
-    entries.range(below.clone()..).next().is_some_and(|(next, _)| next.starts_with(&below))
+    bundle.into_inner()?.finish()?.flush()
 }
 
 fn file<W: Write>(tar: &mut tar::Builder<W>, path: &str, bytes: &[u8]) -> io::Result<()> {
@@ -66,11 +60,10 @@ fn header(kind: tar::EntryType, size: u64) -> tar::Header {
     header
 }
 
-/// A captured host, unpacked. The temporary directory goes with it.
-#[derive(Debug)]
+/// A captured host, opened: a root for the readers.
+#[derive(Debug, Clone)]
 pub struct Captured {
     root: HostRoot,
-    _folder: Option<TempDir>,
 }
 
 impl Captured {
@@ -88,108 +81,108 @@ impl Deref for Captured {
 }
 
 /// Opens a bundle, a `.tar.gz` of `proc` and `sys` of another origin, or a
-/// directory that holds them.
+/// directory that holds them. A bundle is kept in memory: nothing is unpacked.
 pub fn open(path: &Path) -> Result<Captured, CaptureError> {
     let read_error = |source| CaptureError::Read { path: path.to_owned(), source };
-    if fs::metadata(path).map_err(read_error)?.is_dir() {
-        let root = checked(path, path)?;
-        return Ok(Captured { root, _folder: None });
-    }
-    let bundle = fs::File::open(path).map_err(read_error)?;
-    let folder = tempfile::Builder::new().prefix("clearstream-host-").tempdir().map_err(read_error)?;
-    unpack(path, bundle, folder.path())?;
-    let root = checked(path, folder.path())?;
-    Ok(Captured { root, _folder: Some(folder) })
+    let is_directory = fs::metadata(path).map_err(read_error)?.is_dir();
+    let root = if is_directory {
+        let base = base(&fs_names(path), &|name| fs_names(&path.join(name)));
+        HostRoot::directory(path.join(base.ok_or_else(|| no_trees(path))?))
+    } else {
+        let bundle = fs::File::open(path).map_err(read_error)?;
+        let tree = load(path, bundle)?;
+        let base = base(&tree.names(""), &|name| tree.names(name)).ok_or_else(|| no_trees(path))?;
+        HostRoot::memory(tree.inside(&base))
+    };
+    check(path, &root)?;
+    Ok(Captured { root })
 }
 
-/// The root in a directory, which must hold `proc` or `sys`, itself or in its
-/// only folder.
-fn checked(path: &Path, folder: &Path) -> Result<HostRoot, CaptureError> {
-    let not = |reason: String| CaptureError::NotACapture { path: path.to_owned(), reason };
-    let mut base = folder.to_owned();
-    if !holds_trees(&base) {
-        let inner: Vec<PathBuf> =
-            fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
-        match inner.as_slice() {
-            [only] if holds_trees(only) => base = only.clone(),
-            _ => return Err(not("it holds neither proc nor sys".to_owned())),
-        }
-    }
-    if base.join(MANIFEST).exists() {
-        let manifest: Manifest =
-            json(&base.join(MANIFEST)).map_err(|error| not(format!("{MANIFEST}: {error}")))?;
-        if manifest.schema != CAPTURE_SCHEMA {
-            return Err(not(format!("its {MANIFEST} says {}", manifest.schema)));
-        }
-        if manifest.version > CAPTURE_VERSION {
-            return Err(CaptureError::Version { path: path.to_owned(), found: manifest.version });
-        }
-    }
-    Ok(HostRoot::directory(base))
+fn fs_names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
-fn holds_trees(folder: &Path) -> bool {
-    folder.join("proc").is_dir() || folder.join("sys").is_dir()
+/// Where `proc` or `sys` are: at the top, or in the only folder.
+fn base(names: &[String], below: &dyn Fn(&str) -> Vec<String>) -> Option<String> {
+    let holds_trees = |names: &[String]| names.iter().any(|name| name == "proc" || name == "sys");
+    match names {
+        names if holds_trees(names) => Some(String::new()),
+        [only] if holds_trees(&below(only)) => Some(only.clone()),
+        _ => None,
+    }
 }
 
-/// Unpacks files, directories and links. Links are made last, so that no file
-/// is written through one; other kinds are passed over.
-fn unpack(path: &Path, bundle: fs::File, folder: &Path) -> Result<(), CaptureError> {
-    let not = |reason: String| CaptureError::NotACapture { path: path.to_owned(), reason };
+fn not_a_capture(path: &Path, reason: impl Into<String>) -> CaptureError {
+    CaptureError::NotACapture { path: path.to_owned(), reason: reason.into() }
+}
+
+fn no_trees(path: &Path) -> CaptureError {
+    not_a_capture(path, "it holds neither proc nor sys")
+}
+
+/// Refuses a manifest that is not ours or too new; trees of another origin have none.
+fn check(path: &Path, root: &HostRoot) -> Result<(), CaptureError> {
+    if !root.exists(MANIFEST) {
+        return Ok(());
+    }
+    let text = root.read_bytes(MANIFEST).map_err(|error| not_a_capture(path, error.to_string()))?;
+    let manifest: Manifest =
+        json(Ok(text)).map_err(|error| not_a_capture(path, format!("{MANIFEST}: {error}")))?;
+    if manifest.schema != CAPTURE_SCHEMA {
+        return Err(not_a_capture(path, format!("its {MANIFEST} says {}", manifest.schema)));
+    }
+    if manifest.version > CAPTURE_VERSION {
+        return Err(CaptureError::Version { path: path.to_owned(), found: manifest.version });
+    }
+    Ok(())
+}
+
+/// Reads files, directories and links; other kinds are passed over.
+fn load(path: &Path, bundle: fs::File) -> Result<MemoryTree, CaptureError> {
     let mut tar = tar::Archive::new(GzDecoder::new(io::BufReader::new(bundle)));
-    let mut links = Vec::new();
+    let mut tree = MemoryTree::default();
     let (mut entry_count, mut byte_count) = (0, 0);
-    let damaged = |error: io::Error| not(format!("no readable .tar.gz ({error})"));
+    let damaged = |error: io::Error| not_a_capture(path, format!("no readable .tar.gz ({error})"));
     for entry in tar.entries().map_err(damaged)? {
         let mut entry = entry.map_err(damaged)?;
         entry_count += 1;
         byte_count += entry.size();
         if entry_count > MOST_ENTRIES || byte_count > MOST_BYTES {
-            return Err(not(format!("larger than {MOST_ENTRIES} entries or {MOST_BYTES} bytes")));
+            let reason = format!("larger than {MOST_ENTRIES} entries or {MOST_BYTES} bytes");
+            return Err(not_a_capture(path, reason));
         }
-        let name = entry.path().map_err(damaged)?.into_owned();
-        let Some(place) = below(folder, &name) else {
-            return Err(not(format!("{} leads out of it", name.display())));
-        };
+        let name = plain(&entry.path().map_err(damaged)?);
+        let Some(name) = name.filter(|name| !name.is_empty()) else { continue };
         match entry.header().entry_type() {
-            tar::EntryType::Directory => fs::create_dir_all(&place),
-            tar::EntryType::Regular => write_file(&place, &mut entry),
-            tar::EntryType::Symlink => {
-                if let Ok(Some(target)) = entry.link_name() {
-                    links.push((place, target.into_owned()));
-                }
-                Ok(())
+            tar::EntryType::Directory => tree.name(&name),
+            tar::EntryType::Regular => {
+                // No capacity by the header: its size is the bundle's claim.
+                let mut bytes = Vec::new();
+                entry.read_to_end(&mut bytes).map_err(damaged)?;
+                tree.file(&name, bytes);
             }
-            _ => Ok(()),
+            tar::EntryType::Symlink => {
+                let target = entry.link_name().map_err(damaged)?;
+                if let Some(target) = target.as_deref().and_then(Path::to_str) {
+                    tree.link(&name, target);
+                }
+            }
+            _ => {}
         }
-        .map_err(|error| not(format!("cannot unpack {}: {error}", name.display())))?;
     }
-    for (place, target) in links {
-        make_parent(&place)
-            .and_then(|()| symlink(target, &place))
-            .map_err(|error| not(format!("cannot unpack {}: {error}", place.display())))?;
-    }
-    Ok(())
+    Ok(tree)
 }
 
-/// The place of an entry, when its path stays below the folder.
-fn below(folder: &Path, name: &Path) -> Option<PathBuf> {
-    let mut place = folder.to_owned();
+/// The path of an entry as text; `None` for one that is not below the top.
+fn plain(name: &Path) -> Option<String> {
+    let mut parts = Vec::new();
     for component in name.components() {
         match component {
-            Component::Normal(part) => place.push(part),
+            Component::Normal(part) => parts.push(part.to_str()?),
             Component::CurDir => {}
             _ => return None,
         }
     }
-    Some(place)
-}
-
-fn make_parent(place: &Path) -> io::Result<()> {
-    place.parent().map_or(Ok(()), fs::create_dir_all)
-}
-
-fn write_file(place: &Path, entry: &mut impl Read) -> io::Result<()> {
-    make_parent(place)?;
-    io::copy(entry, &mut fs::File::create(place)?).map(|_| ())
+    Some(parts.join("/"))
 }

@@ -1,76 +1,19 @@
-//! What readers saw of a tree: files, links, names and refusals.
+//! What readers saw of a host: files, links, names, refusals and answers.
 
-use std::{
-    collections::BTreeMap,
-    io,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, io};
 
-use crate::drivers::Answers;
+use crate::{drivers::Answers, memory::MemoryTree};
 
-/// One path of a recorded tree.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Entry {
-    /// A name that was listed or asked for; nothing more is known of it.
-    Name,
-    /// A file as read.
-    File(Vec<u8>),
-    /// A link with its target.
-    Link(String),
-}
-
-/// A recorded tree, by path below its root.
-#[derive(Debug)]
+/// A recorded host.
+#[derive(Debug, Default)]
 pub(crate) struct Recording {
-    base: PathBuf,
-    pub(super) entries: BTreeMap<String, Entry>,
+    /// Files, links and names by resolved path.
+    pub(crate) tree: MemoryTree,
     pub(super) refused: BTreeMap<String, i32>,
     pub(super) answers: BTreeMap<String, Answers>,
 }
 
 impl Recording {
-    pub(super) fn new(base: &Path) -> Self {
-        Self {
-            base: base.to_owned(),
-            entries: BTreeMap::new(),
-            refused: BTreeMap::new(),
-            answers: BTreeMap::new(),
-        }
-    }
-
-    /// The path below the root. Links were walked before: it has none.
-    fn rel(&self, path: &Path) -> Option<String> {
-        path.strip_prefix(&self.base).ok()?.to_str().map(str::to_owned)
-    }
-
-    /// A file with what was read of it.
-    pub(crate) fn file(&mut self, path: &Path, bytes: &[u8]) {
-        if let Some(rel) = self.rel(path) {
-            self.entries.insert(rel, Entry::File(bytes.to_owned()));
-        }
-    }
-
-    /// A link.
-    pub(crate) fn link(&mut self, path: &Path, target: &Path) {
-        if let (Some(rel), Some(target)) = (self.rel(path), target.to_str()) {
-            self.entries.insert(rel, Entry::Link(target.to_owned()));
-        }
-    }
-
-    /// A directory with its names.
-    pub(crate) fn directory(&mut self, path: &Path, names: &[String]) {
-        for name in names {
-            self.presence(&path.join(name));
-        }
-    }
-
-    /// Something that is there.
-    pub(crate) fn presence(&mut self, path: &Path) {
-        if let Some(rel) = self.rel(path) {
-            self.entries.entry(rel).or_insert(Entry::Name);
-        }
-    }
-
     /// A file that is there and was not given.
     pub(crate) fn refused(&mut self, rel: &str, error: &io::Error) {
         if let Some(code) = error.raw_os_error() {

@@ -7,11 +7,12 @@ use std::{
     net::{Ipv4Addr, Ipv6Addr},
 };
 
-use super::{
-    CaptureOptions,
-    recording::{Entry, Recording},
+use super::{CaptureOptions, Recording};
+use crate::{
+    drivers::Answers,
+    memory::{Entry, MemoryTree},
+    parse::pci,
 };
-use crate::{drivers::Answers, parse::pci};
 
 /// The name of a host whose name is not kept.
 const ANONYMOUS: &str = "captured";
@@ -19,7 +20,7 @@ const ANONYMOUS: &str = "captured";
 /// A recording fit to be given away.
 #[derive(Debug)]
 pub(super) struct Scrubbed {
-    pub(super) entries: BTreeMap<String, Entry>,
+    pub(super) tree: MemoryTree,
     pub(super) refused: BTreeMap<String, i32>,
     pub(super) answers: BTreeMap<String, Answers>,
 }
@@ -27,20 +28,20 @@ pub(super) struct Scrubbed {
 /// Takes the recording's contents and scrubs them.
 pub(super) fn scrub(recording: &mut Recording, options: CaptureOptions) -> Scrubbed {
     let mut names = Replacements::default();
-    let entries = std::mem::take(&mut recording.entries);
-    let mut kept = BTreeMap::new();
-    for (path, entry) in entries {
+    let tree = std::mem::take(&mut recording.tree);
+    let mut kept = MemoryTree::default();
+    for (path, entry) in tree.entries {
         let entry = match entry {
             Entry::Name => Entry::Name,
             Entry::Link(target) => Entry::Link(names.text(&target)),
             Entry::File(bytes) => Entry::File(names.file(&path, bytes, options)),
         };
-        kept.insert(names.path(&path), entry);
+        kept.entries.insert(names.path(&path), entry);
     }
     let refused = std::mem::take(&mut recording.refused);
     let answers = std::mem::take(&mut recording.answers);
     Scrubbed {
-        entries: kept,
+        tree: kept,
         refused: refused.into_iter().map(|(path, code)| (names.path(&path), code)).collect(),
         answers: answers.into_iter().map(|(name, answers)| (names.text(&name), answers)).collect(),
     }

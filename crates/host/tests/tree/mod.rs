@@ -1,19 +1,15 @@
 //! Hand-made hosts: a few lines describe the shape, and only the files that
 //! differ between shapes are written.
 
-use std::{
-    fmt::Write as _,
-    fs,
-    os::unix::fs::symlink,
-    path::{Path, PathBuf},
-};
+use std::{cell::RefCell, collections::BTreeMap, fmt::Write as _};
 
-use clearstream_host::HostRoot;
-use tempfile::TempDir;
+use clearstream_host::{HostRoot, memory::MemoryTree};
 
-/// A tree of `proc` and `sys` in a temporary directory.
+/// A tree of `proc` and `sys` in memory.
+#[derive(Default)]
 pub(crate) struct Tree {
-    folder: TempDir,
+    files: RefCell<BTreeMap<String, Vec<u8>>>,
+    links: RefCell<BTreeMap<String, String>>,
 }
 
 /// The shape of a host.
@@ -87,32 +83,49 @@ pub(crate) fn mask(cores: &[u32], width: u32) -> String {
 
 impl Tree {
     pub(crate) fn new(shape: &Shape) -> Self {
-        let tree = Self { folder: tempfile::tempdir().unwrap() };
+        let tree = Self::default();
         tree.processors(shape);
         tree.nodes(shape);
         tree.process(shape);
         tree
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        self.folder.path()
+    pub(crate) fn root(&self) -> HostRoot {
+        let mut tree = MemoryTree::default();
+        tree.name("sys/class/net");
+        for (path, bytes) in &*self.files.borrow() {
+            tree.file(path, bytes.clone());
+        }
+        for (path, target) in &*self.links.borrow() {
+            tree.link(path, target);
+        }
+        HostRoot::memory(tree)
     }
 
-    pub(crate) fn root(&self) -> HostRoot {
-        HostRoot::directory(self.path())
+    /// Paths of the files, ascending.
+    pub(crate) fn paths(&self) -> Vec<String> {
+        self.files.borrow().keys().cloned().collect()
+    }
+
+    pub(crate) fn bytes(&self, path: &str) -> Vec<u8> {
+        self.files.borrow().get(path).cloned().unwrap_or_default()
+    }
+
+    fn text(&self, path: &str) -> String {
+        String::from_utf8(self.bytes(path)).unwrap()
+    }
+
+    pub(crate) fn remove(&self, path: &str) {
+        self.files.borrow_mut().remove(path);
     }
 
     pub(crate) fn file(&self, path: &str, text: impl AsRef<[u8]>) -> &Self {
-        let path = self.path().join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
+        self.files.borrow_mut().insert(path.to_owned(), text.as_ref().to_owned());
         self
     }
 
     pub(crate) fn link(&self, path: &str, target: &str) -> &Self {
-        let path = self.path().join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        symlink(target, path).unwrap();
+        self.links.borrow_mut().insert(path.to_owned(), target.to_owned());
         self
     }
 
@@ -133,10 +146,6 @@ impl Tree {
             self.file(&format!("{folder}/topology/core_id"), format!("{core}\n"));
             let siblings = list(&shape.siblings(unit));
             self.file(&format!("{folder}/topology/thread_siblings_list"), siblings + "\n");
-            // Readers take the group's word for the others: 1280 units stay few files.
-            if Some(&unit) != shape.of_node(node).first() {
-                continue;
-            }
             for (index, level, kind, cores) in [
                 (0, 1, "Data", shape.siblings(unit)),
                 (1, 1, "Instruction", shape.siblings(unit)),
@@ -197,11 +206,10 @@ impl Tree {
         });
         self.file("proc/interrupts", format!("     {head}\n"));
         self.file("proc/net/dev", "Inter-|\n face |\n");
-        fs::create_dir_all(self.path().join("sys/class/net")).unwrap();
     }
 
     /// An interface on a PCI device behind a bridge, with one vector per queue.
-    pub(crate) fn nic(&self, shape: &Shape, name: &str, node: i32, queues: u32) -> PathBuf {
+    pub(crate) fn nic(&self, shape: &Shape, name: &str, node: i32, queues: u32) -> String {
         let bridge = "0000:20:00.0";
         let address = "0000:21:00.0";
         let folder = format!("sys/devices/pci0000:20/{bridge}/{address}");
@@ -235,7 +243,7 @@ impl Tree {
         self.file(&format!("{net}/operstate"), "up\n");
         let width = shape.unit_count();
         let online = shape.online();
-        let mut rows = fs::read_to_string(self.path().join("proc/interrupts")).unwrap();
+        let mut rows = self.text("proc/interrupts");
         for queue in 0..queues {
             self.file(&format!("{net}/queues/rx-{queue}/rps_cpus"), mask(&[], width) + "\n");
             let core = online[queue as usize % online.len()];
@@ -249,9 +257,9 @@ impl Tree {
             self.file(&format!("proc/irq/{vector}/node"), format!("{node}\n"));
         }
         self.file("proc/interrupts", rows);
-        let mut dev = fs::read_to_string(self.path().join("proc/net/dev")).unwrap();
+        let mut dev = self.text("proc/net/dev");
         writeln!(dev, "{name}: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16").unwrap();
         self.file("proc/net/dev", dev);
-        self.path().join(folder)
+        folder
     }
 }

@@ -84,4 +84,6 @@ fn names(set: &[u8]) -> impl Iterator<Item = String> {
             let name = name.strip_suffix(&[0]).unwrap_or(name);
             Some(String::from_utf8_lossy(name).into_owned())
         })
+        // Bits of features that the kernel dropped have no name.
+        .filter(|name| !name.is_empty())
 }
