@@ -177,15 +177,8 @@ impl ExperimentDigest {
     }
 
     /// The core that most trials name as the one that took the receiver's packets.
-    pub(crate) fn interrupt_core(&self) -> Option<(u32, usize, usize)> {
-        let mut votes: BTreeMap<u32, usize> = BTreeMap::new();
-        let mut total = 0;
-        for found in self.trials().filter_map(|trial| trial.interrupt_core.as_ref()) {
-            *votes.entry(found.core).or_default() += 1;
-            total += 1;
-        }
-        let (core, count) = votes.into_iter().max_by_key(|(core, count)| (*count, u32::MAX - core))?;
-        Some((core, count, total))
+    pub(crate) fn interrupt_core(&self) -> Option<u32> {
+        most_named(self.trials()).map(|found| found.0)
     }
 
     /// Which way the data of most trials went.
@@ -357,6 +350,17 @@ impl FlowTrial {
             discard: asked.receive == ReceiveMethod::Discard,
         }
     }
+}
+
+/// The interrupt core that most trials name, how many do, and how many name any.
+pub(crate) fn most_named<'a>(trials: impl Iterator<Item = &'a FlowTrial>) -> Option<(u32, usize, usize)> {
+    let mut votes: BTreeMap<u32, usize> = BTreeMap::new();
+    for found in trials.filter_map(|trial| trial.interrupt_core.as_ref()) {
+        *votes.entry(found.core).or_default() += 1;
+    }
+    let total = votes.values().sum();
+    let (core, count) = votes.into_iter().max_by_key(|(core, count)| (*count, u32::MAX - core))?;
+    Some((core, count, total))
 }
 
 /// An experiment that trials name and the study does not: shown, not dropped.

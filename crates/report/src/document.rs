@@ -94,7 +94,7 @@ fn section(digest: &Digest, experiment: &ExperimentDigest) -> Section {
         match experiment.spec.figure {
             Kind::WindowCurve => figures.extend(window::figure(digest, experiment)),
             Kind::LiveTraffic => figures.extend(live::figure(digest, experiment)),
-            Kind::PinMatrix => figures.extend(matrix::figure(digest, experiment)),
+            Kind::PinMatrix => figures.extend(matrix::figures(digest, experiment)),
             Kind::PinRow => figures.extend(row::figure(digest, experiment)),
             Kind::Throughput | Kind::Topology | Kind::Delay => {}
         }
@@ -136,23 +136,30 @@ fn hosts(digest: &Digest) -> Section {
                 let receiver_is_server = e.direction() != clearstream_schema::flow::Direction::Reverse;
                 e.interrupt_core().filter(|_| receiver_is_server == server || digest.one_machine())
             })
-            .map(|found| found.0)
     };
+    // A lab's links are virtual: nothing that was measured there crossed a slot.
+    let crossed = run.lab.is_none();
     let best = digest
         .experiments
         .iter()
         .flat_map(|e| &e.cells)
         .filter_map(|cell| cell.goodput())
         .map(|estimate| estimate.median)
-        .max_by(f64::total_cmp);
+        .max_by(f64::total_cmp)
+        .filter(|_| crossed);
     let alike = digest.one_machine();
     let mut figures = Vec::new();
     for (role, host) in [("client", &run.client), ("server", &run.server)] {
         if role == "server" && alike {
             continue;
         }
-        let role_text = if alike { "both ends" } else { role };
-        figures.push(picture(host, role, role_text, Marks { interrupt_core: interrupt(role) }));
+        let role_text = if alike { "both ends, one machine" } else { role };
+        let name = if alike && run.client.name != run.server.name {
+            format!("{} and {}", run.client.name, run.server.name)
+        } else {
+            host.name.clone()
+        };
+        figures.push(picture(host, role, (&name, role_text), Marks { interrupt_core: interrupt(role) }));
         let other = if role == "client" { &run.server } else { &run.client };
         match (staircase::alike(host, other), role) {
             (true, "server") => {}
@@ -160,12 +167,18 @@ fn hosts(digest: &Digest) -> Section {
             (false, role) => figures.extend(staircase::figure(host, role, best)),
         }
     }
+    let about_hosts = digest.experiments.iter().filter(|e| e.spec.workload == Workload::Inspect);
+    if let Some(first) = figures.first_mut() {
+        first.published = about_hosts.flat_map(|e| e.spec.published.clone()).collect();
+    }
     let slots = [&run.client, &run.server].into_iter().any(|host| staircase::slot(host).is_some());
     Section {
         id: "section-hosts".to_owned(),
         title: "The hosts".to_owned(),
-        about: if slots {
+        about: if slots && crossed {
             String::new()
+        } else if slots {
+            "The lab's links are virtual: no packet of this run crossed a PCIe slot, so the stairs below say what the slots could carry, not what was measured.".to_owned()
         } else {
             "No PCIe staircase: neither host has a network interface in a PCIe slot with a known link, so no slot can limit this path.".to_owned()
         },
@@ -174,9 +187,9 @@ fn hosts(digest: &Digest) -> Section {
     }
 }
 
-fn picture(host: &HostReport, role: &str, role_text: &str, marks: Marks) -> Figure {
+fn picture(host: &HostReport, role: &str, (name, role_text): (&str, &str), marks: Marks) -> Figure {
     let id = identifier(&["host", role]);
-    let title = format!("{} ({role_text})", host.name);
+    let title = format!("{name} ({role_text})");
     let finding = machine::description(host);
     let mut table = Table::new(
         "Nodes of the host",

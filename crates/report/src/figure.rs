@@ -108,6 +108,11 @@ pub(crate) fn identifier(parts: &[&str]) -> String {
 pub(crate) fn published_range(published: &Published) -> Option<(f64, f64, String)> {
     let low = published.low_gbps.or(published.high_gbps)?;
     let high = published.high_gbps.or(published.low_gbps)?;
-    let text = if low == high { format!("{low}") } else { format!("{low} to {high}") };
+    let text = match (published.low_gbps, published.high_gbps) {
+        (Some(low), None) => format!("at least {low}"),
+        (None, Some(high)) => format!("up to {high}"),
+        _ if low == high => format!("{low}"),
+        _ => format!("{low} to {high}"),
+    };
     Some((low, high, format!("published {text} Gb/s")))
 }

@@ -14,6 +14,13 @@ const SCRIPT: &str = include_str!("page/script.js");
 /// a hostile record smuggled in would not run.
 const SCRIPT_HASH: &str = include_str!("page/script.sha256");
 
+/// Keeps numbers and their units on one line.
+fn unbroken(text: String) -> String {
+    [" %", " Gb/s", " Mb/s", " ms", " MiB", " KiB", " MB"]
+        .iter()
+        .fold(text, |text, unit| text.replace(unit, &unit.replace(' ', "\u{a0}")))
+}
+
 /// The page.
 pub(crate) fn render(document: &Document) -> Result<String, ReportError> {
     let mut environment = Environment::new();
@@ -21,6 +28,7 @@ pub(crate) fn render(document: &Document) -> Result<String, ReportError> {
     environment.set_auto_escape_callback(|_| AutoEscape::Html);
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
     environment.set_syntax(syntax.map_err(ReportError::Page)?);
+    environment.add_filter("unbroken", unbroken);
     environment.add_template("page", TEMPLATE).map_err(ReportError::Page)?;
     let template = environment.get_template("page").map_err(ReportError::Page)?;
     template

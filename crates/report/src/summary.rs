@@ -9,8 +9,8 @@ use crate::{
     digest::{Cell, Digest, ExperimentDigest},
     estimate::{Estimate, median},
     figure::{identifier, published_range},
-    figures::{goodput::belongs, matrix::{Matrix, receiver_of}, window::WindowModel},
-    format::{bytes, count, milliseconds, number, percent, range, rate, signed_percent},
+    figures::{goodput::belongs, matrix::Matrix, window::WindowModel},
+    format::{bytes, count, join, milliseconds, number, percent, range, rate, signed_percent},
 };
 
 /// Cards at the head of the report.
@@ -66,6 +66,7 @@ fn single_flow(digest: &Digest) -> Option<Headline> {
         .published
         .iter()
         .filter(|p| belongs(p, cell))
+        .filter(|p| !p.factors.is_empty())
         .find_map(|p| Some(format!("{} ({})", published_range(p)?.2, p.source)));
     let kind = match experiment.spec.figure {
         Kind::WindowCurve => "window",
@@ -122,17 +123,12 @@ fn window(digest: &Digest) -> Option<Headline> {
 
 fn interrupt_core(digest: &Digest) -> Option<Headline> {
     let experiment = digest.drawn_as(Kind::PinMatrix)?;
-    let matrix = Matrix::of(digest, experiment)?;
-    let effect = matrix.effect()?;
-    let on = |receiver: u32| -> Vec<f64> {
-        experiment
-            .cells
-            .iter()
-            .filter(|cell| receiver_of(cell) == Some(receiver))
-            .flat_map(Cell::values)
-            .collect()
-    };
-    let (base, changed) = (on(effect.best_neighbour.0), on(effect.interrupt_core));
+    let matrices = Matrix::all(digest, experiment);
+    let effects: Vec<_> = matrices.iter().filter_map(|m| Some((m, m.effect()?))).collect();
+    let (_, first) = effects.first()?;
+    let base: Vec<f64> = effects.iter().flat_map(|(m, e)| m.read_on(e.best_neighbour.0)).collect();
+    let changed: Vec<f64> = effects.iter().flat_map(|(m, e)| m.read_on(e.interrupt_core)).collect();
+    let ratio = median(&changed)? / median(&base)? - 1.0;
     let n = base.len() + changed.len();
     let sure = match ratio_interval(&base, &changed, SEED).filter(|_| base.len() >= 3 && changed.len() >= 3) {
         Some(found) => format!(
@@ -143,18 +139,27 @@ fn interrupt_core(digest: &Digest) -> Option<Headline> {
         ),
         None => format!("{}, too few for an interval", count(n, "trial")),
     };
-    let package = effect.same_package_ratio.map_or_else(String::new, |ratio| {
+    let package = first.same_package_ratio.map_or_else(String::new, |ratio| {
         format!(" Other readers on its package: {} against those elsewhere.", signed_percent(ratio))
     });
-    let published = experiment.spec.published.first().map(|p| format!("published: {} ({})", p.label, p.source));
+    let detail = if effects.len() == 1 {
+        format!(
+            "Core {} takes the packets; compared with reading on core {}, its best neighbour.{package}",
+            first.interrupt_core, first.best_neighbour.0
+        )
+    } else {
+        let each: Vec<String> = effects
+            .iter()
+            .map(|(_, e)| format!("{} with core {}", signed_percent(e.on_core_ratio), e.interrupt_core))
+            .collect();
+        format!("Compared with the best neighbour, taken together: {} as the interrupt core.", join(&each))
+    };
+    let published = experiment.spec.published.iter().find(|p| published_range(p).is_none()).map(|p| format!("published: {} ({})", p.label, p.source));
     Some(Headline {
         label: "Reader on the interrupt core".to_owned(),
-        value: signed_percent(effect.on_core_ratio),
+        value: signed_percent(ratio),
         sure,
-        detail: format!(
-            "Core {} takes the packets; compared with reading on core {}, its best neighbour.{package}",
-            effect.interrupt_core, effect.best_neighbour.0
-        ),
+        detail,
         published,
         figure: identifier(&[&experiment.spec.name, "matrix"]),
     })
@@ -239,7 +244,7 @@ pub(crate) fn trust(digest: &Digest) -> Vec<String> {
         .collect::<Vec<f64>>();
     if let Some(middle) = median(&widest) {
         lines.push(format!(
-            "Intervals are 95 % bootstrap intervals of the median; half of the {} are narrower than {} of it.",
+            "Intervals are 95 % bootstrap intervals of the median; half of the {} have one narrower than {} of their median.",
             count(widest.len(), "cell"),
             percent(middle)
         ));

@@ -101,12 +101,17 @@ fn typical<'a>(all: &[Track<'a>]) -> Vec<Track<'a>> {
         .collect()
 }
 
-/// Twice the sum of the one-way delays when the lab is a chain of links.
+/// Round trip asked of the lab when its links are a chain or parallel between two hosts.
 fn asked_ns(digest: &Digest) -> Option<f64> {
     let lab: &LabFile = digest.run.lab.as_ref()?;
-    let chain = lab.links.len() + 1 == lab.hosts.len();
-    let sum: u64 = lab.links.iter().map(|link| link.delay.0).sum();
-    (chain && sum > 0).then_some(2.0 * sum as f64)
+    let delays = || lab.links.iter().map(|link| link.delay.0);
+    // Two hosts may have a short link beside the long one, and a probe takes the long one.
+    let one_way = match lab.hosts.len() {
+        2 => delays().max()?,
+        hosts if lab.links.len() + 1 == hosts => delays().sum(),
+        _ => return None,
+    };
+    (one_way > 0).then_some(2.0 * one_way as f64)
 }
 
 fn finding(digest: &Digest, tracks: &[Track<'_>]) -> Option<String> {

@@ -60,11 +60,10 @@ pub(crate) fn finding(experiment: &ExperimentDigest) -> Option<String> {
         let gain = estimate.median / single.median - 1.0;
         text.push_str(&format!(", {} over one flow at {}", signed_percent(gain), rate(single.median)));
     }
-    if let Some((low, high, _)) =
-        experiment.spec.published.iter().filter(|p| belongs(p, best)).find_map(published_range)
+    if let Some((_, _, theirs)) =
+        experiment.spec.published.iter().filter(|p| !p.factors.is_empty() && belongs(p, best)).find_map(published_range)
     {
-        let range = if low == high { format!("{low}") } else { format!("{low} to {high}") };
-        text.push_str(&format!("; published were {range} Gb/s"));
+        text.push_str(&format!("; {theirs}"));
     }
     text.push('.');
     Some(text)
@@ -83,7 +82,7 @@ pub(crate) fn published_legend(published: &[Published]) -> Vec<LegendItem> {
     published
         .iter()
         .filter_map(|p| match published_range(p) {
-            Some(range) => Some(format!("{}: {}, {}", range.2, p.label, p.source)),
+            Some(range) => Some(format!("{}, {}", range.2, p.source)),
             None if p.factors.contains_key("window") => Some(format!("published: {}", p.source)),
             None => None,
         })
@@ -103,11 +102,11 @@ fn draw(experiment: &ExperimentDigest, size: Size) -> Svg {
     let row_height = size.pick(38.0, 52.0);
     let longest = cells.iter().map(|cell| text_width(&cell.label(&factors))).fold(0.0, f64::max);
     let left = (longest + 20.0).clamp(70.0, 280.0);
-    let svg = Svg::new(size.width(), 34.0 + row_height * cells.len() as f64 + 44.0);
+    let svg = Svg::new(size.width(), 44.0 + row_height * cells.len() as f64 + 44.0);
     let area = Area {
         left: size.pick(left, 12.0),
         right: svg.width - size.pick(70.0, 14.0),
-        top: 20.0,
+        top: 30.0,
         bottom: svg.height - 44.0,
     };
     let highest = cells
@@ -123,6 +122,13 @@ fn draw(experiment: &ExperimentDigest, size: Size) -> Svg {
         let at = plot.x.at(*tick);
         plot.svg.line((at, area.top), (at, area.bottom), if *tick == 0.0 { "axis" } else { "grid" });
     }
+    // What holds for the whole experiment, such as the ceiling of a slot, crosses all rows.
+    for published in experiment.spec.published.iter().filter(|p| p.factors.is_empty()) {
+        if let Some((low, high, text)) = published_range(published) {
+            plot.shade(low, high, "theirs-band");
+            plot.rule_at(high, "theirs", &text, 0);
+        }
+    }
     for (index, cell) in cells.iter().enumerate() {
         let middle = area.top + row_height * (index as f64 + size.pick(0.5, 0.68));
         let label = cell.label(&factors);
@@ -136,7 +142,7 @@ fn draw(experiment: &ExperimentDigest, size: Size) -> Svg {
 }
 
 fn row(plot: &mut Plot, cell: &Cell, published: &[Published], index: usize, middle: f64, size: Size) {
-    for published in published.iter().filter(|p| belongs(p, cell)) {
+    for published in published.iter().filter(|p| !p.factors.is_empty() && belongs(p, cell)) {
         if let Some((low, high, text)) = published_range(published) {
             let (from, to) = (plot.x.at(low), plot.x.at(high));
             let tip = format!("{text} ({})", published.source);

@@ -3,12 +3,14 @@
 
 use std::collections::BTreeMap;
 
+use clearstream_schema::flow::Direction;
+
 use crate::{
-    digest::{Cell, Digest, ExperimentDigest},
+    digest::{Cell, Digest, ExperimentDigest, most_named},
     estimate::median,
     figure::{Figure, LegendItem, Table, draw_both, identifier},
     figures::order::{Boundary, Place, boundary, node_runs, sorted},
-    format::{core, gbps, rate, signed_percent},
+    format::{core, gbps, level_of, rate, signed_percent},
     svg::{Svg, plot::Size},
 };
 
@@ -17,6 +19,10 @@ pub(crate) const HEAT_STEPS: usize = 9;
 
 /// A pin matrix in numbers.
 pub(crate) struct Matrix {
+    /// Levels of the other factors; empty when there are none.
+    pub(crate) label: String,
+    /// The cells that it is made of.
+    cells: Vec<Cell>,
     pub(crate) senders: Vec<Place>,
     pub(crate) receivers: Vec<Place>,
     /// Median goodput by (sender, receiver).
@@ -44,11 +50,27 @@ pub(crate) struct InterruptEffect {
 }
 
 impl Matrix {
-    /// The medians of an experiment whose trials have a core on each side.
-    pub(crate) fn of(digest: &Digest, experiment: &ExperimentDigest) -> Option<Self> {
+    /// One matrix per combination of the other factors, such as the core that a lab steers packets to.
+    pub(crate) fn all(digest: &Digest, experiment: &ExperimentDigest) -> Vec<Self> {
+        let cores = ["sender-cores", "receiver-cores"];
+        let others: Vec<String> =
+            experiment.varying_factors().into_iter().filter(|name| !cores.contains(&name.as_str())).collect();
+        let mut groups: BTreeMap<Vec<String>, Vec<Cell>> = BTreeMap::new();
+        for cell in &experiment.cells {
+            let key = others.iter().filter_map(|name| Some(level_of(name, cell.factors.get(name)?))).collect();
+            groups.entry(key).or_default().push(cell.clone());
+        }
+        groups
+            .into_iter()
+            .filter_map(|(label, cells)| Self::of(digest, experiment.direction(), label.join(", "), cells))
+            .collect()
+    }
+
+    /// The medians of cells whose trials have a core on each side.
+    fn of(digest: &Digest, direction: Direction, label: String, cells: Vec<Cell>) -> Option<Self> {
         let mut medians = BTreeMap::new();
         let mut counts = BTreeMap::new();
-        for cell in &experiment.cells {
+        for cell in &cells {
             let first = cell.trials.first();
             let sender = cell.factors.get("sender-cores").and_then(core).or(first.and_then(|t| t.sender_core));
             if let (Some(sender), Some(receiver), Some(estimate)) =
@@ -61,14 +83,22 @@ impl Matrix {
         if medians.is_empty() {
             return None;
         }
-        let direction = experiment.direction();
+        let trials = cells.iter().flat_map(|cell| &cell.trials);
         Some(Self {
+            interrupt_core: most_named(trials).map(|found| found.0),
+            label,
             senders: sorted(digest.sender(direction), medians.keys().map(|key| key.0)),
             receivers: sorted(digest.receiver(direction), medians.keys().map(|key| key.1)),
             medians,
             counts,
-            interrupt_core: experiment.interrupt_core().map(|found| found.0),
+            cells,
         })
+    }
+
+    /// Goodput of every trial that read on a core.
+    pub(crate) fn read_on(&self, receiver: u32) -> Vec<f64> {
+        let here = self.cells.iter().filter(|cell| receiver_of(cell) == Some(receiver));
+        here.flat_map(Cell::values).collect()
     }
 
     fn over_senders(&self, receiver: u32) -> Option<f64> {
@@ -131,7 +161,7 @@ impl Matrix {
 }
 
 /// The core that read in a cell.
-pub(crate) fn receiver_of(cell: &Cell) -> Option<u32> {
+fn receiver_of(cell: &Cell) -> Option<u32> {
     let pinned = cell.factors.get("receiver-cores").and_then(core);
     pinned.or_else(|| cell.trials.first().and_then(|trial| trial.receiver_core))
 }
@@ -143,12 +173,22 @@ pub(crate) fn heat_class(value: f64, (low, high): (f64, f64)) -> String {
     format!("h{step}")
 }
 
-/// The heat map, or `None` when no cell has a core on each side.
-pub(crate) fn figure(digest: &Digest, experiment: &ExperimentDigest) -> Option<Figure> {
-    let matrix = Matrix::of(digest, experiment)?;
-    let id = identifier(&[&experiment.spec.name, "matrix"]);
-    let title = format!("{}: goodput by sender and receiver core", experiment.spec.title);
-    let finding = finding(&matrix);
+/// Heat maps, one per combination of the other factors; none when no cell has a core on each side.
+pub(crate) fn figures(digest: &Digest, experiment: &ExperimentDigest) -> Vec<Figure> {
+    let all = Matrix::all(digest, experiment);
+    all.iter().enumerate().map(|(index, matrix)| figure(digest, experiment, matrix, index)).collect()
+}
+
+fn figure(digest: &Digest, experiment: &ExperimentDigest, matrix: &Matrix, index: usize) -> Figure {
+    let mut id = identifier(&[&experiment.spec.name, "matrix"]);
+    let mut title = format!("{}: goodput by sender and receiver core", experiment.spec.title);
+    if index > 0 {
+        id.push_str(&format!("-{}", index + 1));
+    }
+    if !matrix.label.is_empty() {
+        title.push_str(&format!(" ({})", matrix.label));
+    }
+    let finding = finding(matrix);
     let (low, high) = matrix.bounds();
     let mut legend = vec![LegendItem::new("heat", format!("{} to {}", rate(low), rate(high)))];
     if matrix.interrupt_core.is_some() {
@@ -158,7 +198,7 @@ pub(crate) fn figure(digest: &Digest, experiment: &ExperimentDigest) -> Option<F
         }
     }
     let mut notes = Vec::new();
-    if let Some((core, votes, total)) = experiment.interrupt_core() {
+    if let Some((core, votes, total)) = most_named(matrix.cells.iter().flat_map(|cell| &cell.trials)) {
         notes.push(format!(
             "Core {core} took most of the receiver's softirqs in {votes} of {total} trials that tell."
         ));
@@ -167,16 +207,16 @@ pub(crate) fn figure(digest: &Digest, experiment: &ExperimentDigest) -> Option<F
     if missing > 0 {
         notes.push(format!("{} could not be measured (drawn as crosses).", crate::format::count(missing, "pair")));
     }
-    Some(Figure {
-        drawings: draw_both(&id, &title, &finding, |size| draw(&matrix, digest.one_machine(), size)),
+    Figure {
+        drawings: draw_both(&id, &title, &finding, |size| draw(matrix, digest.one_machine(), size)),
         notes,
         legend,
-        table: table(&matrix),
-        published: experiment.spec.published.clone(),
+        table: table(matrix),
+        published: if index == 0 { experiment.spec.published.clone() } else { Vec::new() },
         id,
         title,
         finding,
-    })
+    }
 }
 
 fn finding(matrix: &Matrix) -> String {
@@ -246,8 +286,13 @@ fn draw(matrix: &Matrix, one_machine: bool, size: Size) -> Svg {
     let down = positions(&matrix.receivers, cell, gap);
     let extent = |list: &[f64]| list.last().copied().unwrap_or(0.0) + cell;
     let mut svg = Svg::new(size.width(), top + extent(&down) + 20.0);
-    svg.text(left, 16.0, "unit start", "sender core \u{2192}");
-    svg.text(size.pick(left - 12.0, 4.0), top - size.pick(12.0, 34.0), size.pick("unit end", "unit start"), size.pick("receiver core \u{2193}", "receiver \u{2193}"));
+    match size {
+        Size::Wide => {
+            svg.text(left, 16.0, "unit start", "sender core \u{2192}");
+            svg.text(left - 12.0, top - 12.0, "unit end", "receiver core \u{2193}");
+        }
+        Size::Narrow => svg.text(4.0, 16.0, "unit start", "receiver core \u{2193}   sender core \u{2192}"),
+    }
     headings(&mut svg, &matrix.senders, &across, cell, (left, top), true, size);
     headings(&mut svg, &matrix.receivers, &down, cell, (left, top), false, size);
     for (row, receiver) in matrix.receivers.iter().enumerate() {

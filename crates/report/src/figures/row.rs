@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use clearstream_schema::flow::Direction;
 
 use crate::{
-    digest::{Cell, Digest, ExperimentDigest},
+    digest::{Cell, Digest, ExperimentDigest, most_named},
     estimate::{Estimate, median},
     figure::{Figure, LegendItem, Table, draw_both, identifier, published_range},
     figures::{goodput::published_legend, order::{Boundary, Place, boundary, node_runs, sorted}, series_class},
@@ -95,12 +95,9 @@ fn panels(digest: &Digest, experiment: &ExperimentDigest) -> Vec<Panel> {
             if estimates.is_empty() {
                 return None;
             }
-            let mut votes: BTreeMap<u32, usize> = BTreeMap::new();
-            for found in cells.iter().flat_map(|c| &c.trials).filter_map(|t| t.interrupt_core.as_ref()) {
-                *votes.entry(found.core).or_default() += 1;
-            }
             let here = row == "receiver-cores" || digest.one_machine();
-            let interrupt_core = votes.into_iter().max_by_key(|vote| vote.1).map(|vote| vote.0).filter(|_| here);
+            let named = most_named(cells.iter().flat_map(|cell| &cell.trials));
+            let interrupt_core = named.map(|found| found.0).filter(|_| here);
             let role = if row == "sender-cores" { "Sending" } else { "Receiving" };
             let detail: Vec<String> = others
                 .iter()
@@ -160,7 +157,7 @@ fn finding(panel: &Panel) -> String {
 }
 
 fn draw(panels: &[Panel], experiment: &ExperimentDigest, size: Size) -> Svg {
-    let height = size.pick(270.0, 230.0);
+    let height = size.pick(250.0, 220.0);
     let svg = Svg::new(size.width(), height * panels.len() as f64 + 8.0);
     let highest = panels
         .iter()
@@ -189,7 +186,7 @@ fn draw_panel(
         left: size.pick(52.0, 38.0),
         right: size.width() - size.pick(16.0, 6.0),
         top: top + 54.0,
-        bottom: top + height - 52.0,
+        bottom: top + height - 46.0,
     };
     svg.text(size.pick(area.left, 4.0), top + 18.0, "panel start", &panel.label);
     let (y, y_ticks) = Scale::from_zero(highest, 4);
@@ -255,7 +252,7 @@ fn bar(plot: &mut Plot, panel: &Panel, place: Place, x: f64, unit: f64) {
     if interrupt {
         let middle = x + width / 2.0;
         plot.svg.rounded(x - 2.0, top - 2.0, width + 4.0, bottom - top + 2.0, 3.0, "irq-outline");
-        let anchor = if middle > plot.area.right - 60.0 { "end" } else { "start" };
+        let anchor = if middle > plot.area.right - 100.0 { "end" } else { "start" };
         plot.svg.text(x, top - 7.0, &format!("irq-text halo {anchor}"), "interrupt core");
     }
     if unit >= ROOM_FOR_NUMBER {

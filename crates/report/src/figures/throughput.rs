@@ -93,7 +93,7 @@ fn draw(experiment: &ExperimentDigest, size: Size) -> Svg {
     let svg = Svg::new(size.width(), size.pick(360.0, 280.0));
     let area = Area {
         left: size.pick(52.0, 40.0),
-        right: svg.width - size.pick(150.0, 10.0),
+        right: svg.width - size.pick(160.0, 10.0),
         top: 34.0,
         bottom: svg.height - 44.0,
     };
@@ -123,7 +123,10 @@ fn draw(experiment: &ExperimentDigest, size: Size) -> Svg {
             let text = text.trim_end_matches(" Gb/s").replace(" to ", "\u{2013}");
             (low.midpoint(high), text, "theirs-text".to_owned())
         });
-        plot.end_labels(ends.chain(theirs).collect());
+        let mut labels: Vec<(f64, String, String)> = ends.chain(theirs).collect();
+        labels.sort_by(|a, b| a.1.cmp(&b.1));
+        labels.dedup_by(|a, b| a.1 == b.1);
+        plot.end_labels(labels);
     }
     readouts(&mut plot, experiment, seconds);
     plot.svg

@@ -218,14 +218,16 @@ fn draw_model(plot: &mut Plot, model: &WindowModel, low: f64, high: f64) {
 }
 
 fn draw_theirs(plot: &mut Plot, theirs: &[&Published]) {
-    let mut row = 1;
+    let mut knee_drawn = false;
     for published in theirs {
         let range = published_range(published);
         match (published_window(published), range) {
             (Some(window), range) => {
-                let label = format!("published knee {}", megabytes(window));
-                plot.rule_at(window, "theirs", &label, row);
-                row += 1;
+                // The first window named is the knee; later ones are points beyond it.
+                if !std::mem::replace(&mut knee_drawn, true) {
+                    let label = format!("published knee {}", megabytes(window));
+                    plot.rule_at(window, "theirs", &label, 1);
+                }
                 if let Some((low, high, text)) = range {
                     let (x, upper, lower) = (plot.x.at(window), plot.y.at(high), plot.y.at(low));
                     let tip = format!("{text} at {} ({})", megabytes(window), published.source);

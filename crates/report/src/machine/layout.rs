@@ -312,7 +312,8 @@ fn nic_box(svg: &mut Svg, host: &HostReport, index: usize, (x, y): (f64, f64), c
 fn columns(units: usize, limit: f64, size: Size) -> usize {
     let fits = ((limit - 2.0 * PAD) / CORE_WIDTH) as usize;
     let wanted = match units {
-        0..=6 => size.pick(units, units.min(4)),
+        0..=4 => units,
+        5 | 6 => size.pick(units, 3),
         7..=8 => 4,
         9..=24 => size.pick(6, 4),
         25..=64 => 8,

@@ -78,7 +78,10 @@ impl Plot {
         for (value, label) in &x.1 {
             let at = plot.x.at(*value);
             plot.svg.line((at, area.bottom), (at, area.bottom + 4.0), "axis");
-            plot.svg.text(at, area.bottom + 18.0, "tick middle", label);
+            // The last label must not leave the drawing.
+            let over = at + text_width(label) / 2.0 > plot.svg.width;
+            let (at, anchor) = if over { (plot.svg.width - 1.0, "end") } else { (at, "middle") };
+            plot.svg.text(at, area.bottom + 18.0, &format!("tick {anchor}"), label);
         }
         plot.svg.text(area.left - 8.0, area.top - 14.0, "unit end", y.2);
         plot.svg.text(area.right, area.bottom + 36.0, "unit end", x.2);

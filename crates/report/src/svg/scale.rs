@@ -49,8 +49,15 @@ impl Scale {
     /// A scale from zero to a round number at or above `highest`, with its ticks.
     pub(crate) fn from_zero(highest: f64, tick_count: usize) -> (Self, Vec<f64>) {
         let highest = if highest.is_finite() && highest > 0.0 { highest } else { 1.0 };
-        let step = nice_step(highest / tick_count.max(1) as f64);
-        let steps = (highest / step - 1e-9).ceil().max(1.0);
+        // A few more ticks are fine where they save empty space above the values.
+        let end = |count: usize| {
+            let step = nice_step(highest / count.max(1) as f64);
+            (step, (highest / step - 1e-9).ceil().max(1.0))
+        };
+        let (step, steps) = (tick_count..tick_count + 3)
+            .map(end)
+            .min_by(|a, b| (a.0 * a.1).total_cmp(&(b.0 * b.1)))
+            .unwrap_or((highest, 1.0));
         let ticks = (0..=steps as usize).map(|i| i as f64 * step).collect();
         (Self::Linear { domain: (0.0, steps * step), range: (0.0, 1.0) }, ticks)
     }
@@ -131,6 +138,7 @@ mod tests {
         let (scale, ticks) = Scale::from_zero(23.3, 5);
         assert_eq!(ticks, [0.0, 5.0, 10.0, 15.0, 20.0, 25.0]);
         assert_eq!(scale.domain(), (0.0, 25.0));
+        assert_eq!(Scale::from_zero(20.05, 4).0.domain(), (0.0, 25.0));
         assert_eq!(Scale::from_zero(25.0, 5).1.last(), Some(&25.0));
         assert_eq!(Scale::from_zero(0.0, 5).0.domain(), (0.0, 1.0));
         assert_eq!(ticks_between(16.2, 19.9, 4), [17.0, 18.0, 19.0]);
