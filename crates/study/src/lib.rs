@@ -16,6 +16,7 @@ mod check;
 mod compare;
 mod cores;
 mod error;
+mod event;
 mod factor;
 pub mod file;
 mod plan;
@@ -30,10 +31,11 @@ pub use cells::Cell;
 pub use compare::{CellComparison, Comparison, Metric, PRACTICAL_RATIO, Verdict, compare};
 pub use cores::interrupt_core;
 pub use error::StudyError;
+pub use event::{EndReason, RunEnd, RunRequest, StudyEvent, run_id};
 pub use factor::{Environment, Steering};
 pub use plan::{
     ExperimentRow, Plan, PlanOptions, PlanTable, PlannedExperiment, PlannedTrial, TrialRow, plan,
 };
 pub use progress::SkipReason;
-pub use runner::{EndReason, RunEnd, RunRequest, Runner, StudyEvent, plan_on, run_id};
+pub use runner::{Runner, plan_on};
 pub use variant::Mode;

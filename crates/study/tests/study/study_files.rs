@@ -1,5 +1,4 @@
 //! Study files: the built-in one is right, wrong ones say where and what.
-#![allow(clippy::unwrap_used)]
 
 use clearstream_schema::study::{Figure, StudyFile};
 use clearstream_study::{StudyError, file};
@@ -166,7 +165,7 @@ fn published_figures_are_as_printed() {
 
 /// A built-in study with a piece cut out and another put in.
 fn damaged() -> impl Strategy<Value = String> {
-    let text = include_str!("../../../studies/clearstream-40ge.toml");
+    let text = include_str!("../../../../studies/clearstream-40ge.toml");
     (0..text.len(), 0..200usize, "[ -~\\n]{0,12}").prop_map(move |(start, length, piece)| {
         let cut = |place: usize| {
             (0..=place.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)

@@ -1,5 +1,4 @@
 //! Hosts of the papers, and a bench without hosts.
-#![allow(clippy::unwrap_used, dead_code, unreachable_pub, missing_docs)]
 
 use std::{
     cell::RefCell,
@@ -20,7 +19,12 @@ use clearstream_study::{Bench, BenchEvent, Environment, StudyError, TrialError};
 use serde_json::json;
 
 /// A host whose cores are on the node and package that `place` says.
-pub fn host(name: &str, cores: u32, place: impl Fn(u32) -> (u32, u32), interrupt_core: u32) -> HostReport {
+pub(crate) fn host(
+    name: &str,
+    cores: u32,
+    place: impl Fn(u32) -> (u32, u32),
+    interrupt_core: u32,
+) -> HostReport {
     let all: Vec<u32> = (0..cores).collect();
     let nodes: BTreeSet<u32> = all.iter().map(|core| place(*core).0).collect();
     let packages: BTreeSet<u32> = all.iter().map(|core| place(*core).1).collect();
@@ -80,22 +84,22 @@ pub fn host(name: &str, cores: u32, place: impl Fn(u32) -> (u32, u32), interrupt
 }
 
 /// Two packages of four cores, one node each; interrupts on core 7 (TNC 2011, section 3).
-pub fn nehalem(name: &str) -> HostReport {
+pub(crate) fn nehalem(name: &str) -> HostReport {
     host(name, 8, |core| (core / 4, core / 4), 7)
 }
 
 /// Core i on package i mod 4; a package's first six cores are one node, the
 /// other six the next (TNC 2011, section 3). Interrupts on core 0.
-pub fn magny_cours(name: &str) -> HostReport {
+pub(crate) fn magny_cours(name: &str) -> HostReport {
     host(name, 48, |core| (core % 4 * 2 + core / 4 / 6, core % 4), 0)
 }
 
 /// One package, two cores, no interrupts: a small virtual machine.
-pub fn small(name: &str) -> HostReport {
+pub(crate) fn small(name: &str) -> HostReport {
     HostReport { nics: Vec::new(), interrupts: Vec::new(), ..host(name, 2, |_| (0, 0), 0) }
 }
 
-pub fn lab(name: &str) -> LabFile {
+pub(crate) fn lab(name: &str) -> LabFile {
     LabFile {
         schema: LAB_SCHEMA.to_owned(),
         version: 1,
@@ -108,8 +112,8 @@ pub fn lab(name: &str) -> LabFile {
 
 /// What the fake bench was asked to do.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Asked {
-    Flow(FlowConfig),
+pub(crate) enum Asked {
+    Flow(Box<FlowConfig>),
     Probe,
     Set(Environment),
 }
@@ -118,20 +122,20 @@ type Answer = Rc<dyn Fn(usize, &FlowConfig) -> Result<f64, TrialError>>;
 
 /// A bench that answers at once.
 #[derive(Clone)]
-pub struct FakeBench {
-    pub client: HostReport,
-    pub server: HostReport,
-    pub lab: Option<LabFile>,
+pub(crate) struct FakeBench {
+    pub(crate) client: HostReport,
+    pub(crate) server: HostReport,
+    pub(crate) lab: Option<LabFile>,
     /// Goodput of the n-th flow, or why there is none.
-    pub answer: Answer,
-    pub asked: Rc<RefCell<Vec<Asked>>>,
+    pub(crate) answer: Answer,
+    pub(crate) asked: Rc<RefCell<Vec<Asked>>>,
     /// Raises the stop flag within this flow.
-    pub stop_in: Option<usize>,
-    pub intervals: u32,
+    pub(crate) stop_in: Option<usize>,
+    pub(crate) intervals: u32,
 }
 
 impl FakeBench {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             client: small("alpha"),
             server: small("beta"),
@@ -143,20 +147,20 @@ impl FakeBench {
         }
     }
 
-    pub fn flows(&self) -> Vec<FlowConfig> {
+    pub(crate) fn flows(&self) -> Vec<FlowConfig> {
         let flow = |asked: &Asked| match asked {
-            Asked::Flow(config) => Some(config.clone()),
+            Asked::Flow(config) => Some(FlowConfig::clone(config)),
             _ => None,
         };
         self.asked.borrow().iter().filter_map(flow).collect()
     }
 }
 
-pub fn failed(message: &str) -> TrialError {
+pub(crate) fn failed(message: &str) -> TrialError {
     Failure { kind: FailureKind::InUse, message: message.to_owned() }.into()
 }
 
-pub fn interval(index: u32, goodput_bps: f64) -> Interval {
+pub(crate) fn interval(index: u32, goodput_bps: f64) -> Interval {
     let side = SideInterval { index, ..SideInterval::default() };
     Interval { index, warm_up: index == 0, goodput_bps, client: side.clone(), server: side }
 }
@@ -194,7 +198,7 @@ impl Bench for FakeBench {
         on_event: &mut dyn FnMut(BenchEvent),
     ) -> Result<FlowSummary, TrialError> {
         let place = self.flows().len();
-        self.asked.borrow_mut().push(Asked::Flow(config.clone()));
+        self.asked.borrow_mut().push(Asked::Flow(Box::new(config.clone())));
         let goodput_bps = (self.answer)(place, config)?;
         let mut complete = true;
         for index in 0..self.intervals {

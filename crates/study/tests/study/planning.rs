@@ -1,13 +1,10 @@
 //! From a study to trials: the product, the words, the order, the time.
-#![allow(clippy::unwrap_used)]
-
-mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::common::{magny_cours, nehalem, small};
 use clearstream_schema::{TimeSpan, study::StudyFile};
 use clearstream_study::{Mode, Plan, PlanOptions, StudyError, file, interrupt_core, plan};
-use common::{magny_cours, nehalem, small};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -180,6 +177,7 @@ fn a_budget_takes_repetitions_never_cells() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
     /// Whatever the seed, a plan has every cell as often as asked, and the same seed the same order.
     #[test]
     fn any_seed_gives_a_whole_plan(seed: u64) {

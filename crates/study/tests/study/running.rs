@@ -1,7 +1,4 @@
 //! The runner on a bench without hosts: what is recorded, kept, skipped, resumed.
-#![allow(clippy::unwrap_used)]
-
-mod common;
 
 use std::{
     collections::BTreeSet,
@@ -11,6 +8,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
+use crate::common::{Asked, FakeBench, failed, lab, magny_cours};
 use clearstream_record::{Reader, RecordError};
 use clearstream_schema::{
     TimeSpan,
@@ -21,7 +19,6 @@ use clearstream_study::{
     EndReason, PlanOptions, RunEnd, RunRequest, Runner, SkipReason, Steering, StudyError, StudyEvent,
     TrialError, file,
 };
-use common::{Asked, FakeBench, failed, lab, magny_cours};
 use tempfile::TempDir;
 
 /// Three windows, three times.

@@ -1,16 +1,13 @@
 //! Two records beside each other.
-#![allow(clippy::unwrap_used)]
-
-mod common;
 
 use std::{path::Path, rc::Rc, sync::atomic::AtomicBool};
 
+use crate::common::FakeBench;
 use clearstream_record::Reader;
 use clearstream_schema::flow::FlowConfig;
 use clearstream_study::{
     Comparison, Metric, PRACTICAL_RATIO, PlanOptions, RunRequest, Runner, Verdict, compare, file,
 };
-use common::FakeBench;
 use tempfile::TempDir;
 
 const STUDY: &str = r#"schema = "clearstream.study"

@@ -1,0 +1,103 @@
+//! What a run is started with, what it tells while it runs, and what it leaves.
+
+use std::path::PathBuf;
+
+use clearstream_schema::{
+    TimeSpan,
+    flow::{Interval, Notice},
+    record::TrialDocument,
+    study::StudyFile,
+};
+use clearstream_stats::IntervalEstimate;
+use jiff::Timestamp;
+
+use crate::{Plan, PlanOptions, PlannedTrial, SkipReason};
+
+/// What a run is started with.
+#[derive(Debug, Clone)]
+pub struct RunRequest {
+    /// The study.
+    pub study: StudyFile,
+    /// Mode, seed, selection and budget; whether there is a lab is found from the bench.
+    pub options: PlanOptions,
+    /// Version of the program, for the record.
+    pub program_version: String,
+}
+
+/// What happens while a study runs.
+#[derive(Debug)]
+pub enum StudyEvent<'a> {
+    /// The plan is made, nothing has run yet.
+    Planned {
+        /// The plan.
+        plan: &'a Plan,
+        /// Trials that an earlier session had done.
+        done_count: usize,
+        /// Time needed.
+        left: TimeSpan,
+    },
+    /// A trial begins.
+    TrialStarted {
+        /// Its place in the plan; [`Plan::cell`] and [`Plan::experiment`] tell the rest.
+        trial: &'a PlannedTrial,
+        /// The plan.
+        plan: &'a Plan,
+        /// How many are done or left out, this one included.
+        position: usize,
+        /// Time until the end of the run.
+        left: TimeSpan,
+    },
+    /// An interval of the running trial.
+    Interval(&'a Interval),
+    /// Something to know, about the running trial or about the run.
+    Notice(&'a Notice),
+    /// A trial is recorded.
+    TrialEnded {
+        /// As recorded.
+        document: &'a TrialDocument,
+        /// The cell's median goodput (bits/s) with its interval, from two repetitions on.
+        estimate: Option<IntervalEstimate>,
+        /// Time until the end of the run.
+        left: TimeSpan,
+    },
+    /// A trial is left out.
+    TrialSkipped {
+        /// Which.
+        trial: &'a PlannedTrial,
+        /// Why.
+        reason: SkipReason,
+    },
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EndReason {
+    /// Every trial was run or left out.
+    Complete,
+    /// The stop flag was raised; the run can be resumed.
+    Stopped,
+    /// An agent was lost; the run can be resumed.
+    Lost(String),
+}
+
+/// What a run left.
+#[derive(Debug, Clone)]
+pub struct RunEnd {
+    /// The run folder.
+    pub folder: PathBuf,
+    /// How it ended.
+    pub reason: EndReason,
+    /// Trials planned.
+    pub planned_count: usize,
+    /// Trials with a result, those of earlier sessions included.
+    pub done_count: usize,
+    /// Trials that could not be run, or were cut short, in this session.
+    pub failed_count: usize,
+    /// Trials left out by precision or budget.
+    pub skipped_count: usize,
+}
+
+/// Folder name for a run of a study that starts now: name and time in UTC.
+pub fn run_id(study: &StudyFile) -> String {
+    format!("{}-{}", study.name, Timestamp::now().strftime("%Y%m%d-%H%M%S"))
+}

@@ -1,0 +1,8 @@
+//! Studies from file to record, on a bench without hosts.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+mod comparing;
+mod planning;
+mod running;
+mod study_files;
