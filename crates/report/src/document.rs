@@ -68,6 +68,7 @@ impl Document {
             .experiments
             .iter()
             .filter(|e| e.spec.workload != Workload::Inspect)
+            .filter(|e| run.only.is_empty() || run.only.contains(&e.spec.name))
             .map(|experiment| section(digest, experiment))
             .collect();
         sections.push(hosts(digest));
@@ -275,6 +276,9 @@ fn provenance(digest: &Digest) -> Vec<Fact> {
         fact("Ended", run.ended.clone().unwrap_or_else(|| "not by itself".to_owned())),
         fact("Program", format!("clearstream {}", run.program_version)),
     ];
+    if !run.only.is_empty() {
+        facts.push(fact("Experiments", format!("only {}", join(&run.only))));
+    }
     if let Some(lab) = &run.lab {
         facts.push(fact("Lab", format!("{}: {}", lab.name, lab.title)));
         facts.extend(lab.links.iter().map(|link| fact("Lab link", link_text(link))));

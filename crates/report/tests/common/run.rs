@@ -1,0 +1,151 @@
+//! A small run written trial by trial, for records whose every number is known.
+#![allow(dead_code, clippy::unwrap_used, reason = "each test file uses its own part")]
+
+use std::{collections::BTreeMap, path::Path};
+
+use clearstream_record::{Reader, Writer};
+use clearstream_schema::{
+    ByteCount, CoreList,
+    control::{Failure, FailureKind},
+    flow::{FlowSummary, InterruptCore, Notice},
+    host::HostReport,
+    record::{RECORD_VERSION, RUN_SCHEMA, RunDocument, TRIAL_SCHEMA, TrialDocument, TrialOutcome},
+    study::StudyFile,
+};
+use serde_json::{Value, json};
+
+use crate::hosts::summary;
+
+/// A study with an experiment per figure that the tests look at.
+pub(crate) fn study(title: &str) -> StudyFile {
+    serde_json::from_value(json!({
+        "schema": "clearstream.study", "version": 1, "name": "by-hand", "title": title, "about": title,
+        "experiment": [
+            { "name": "flows", "title": title, "workload": "flow", "figure": "throughput",
+              "published": [{ "label": title, "source": title, "factors": { "flows": 1 },
+                              "low-gbps": 20.7, "high-gbps": 23.3 }] },
+            { "name": "window", "title": "By window", "workload": "flow", "figure": "window-curve",
+              "published": [{ "label": "the knee", "source": "report, figure 6",
+                              "factors": { "window": "40.38MB" }, "low-gbps": 19.0, "high-gbps": 19.0 }] },
+            { "name": "pins", "title": "By core", "workload": "flow", "figure": "pin-matrix" },
+        ],
+    }))
+    .unwrap()
+}
+
+/// Writes a run of these trials.
+pub(crate) fn write(
+    folder: &Path,
+    study: StudyFile,
+    hosts: (HostReport, HostReport),
+    trials: Vec<TrialDocument>,
+) -> Reader {
+    let run: RunDocument = serde_json::from_value(json!({
+        "schema": RUN_SCHEMA, "version": RECORD_VERSION, "id": "by-hand",
+        "started": "2026-01-02T03:04:05Z", "program_version": "0.1.0", "mode": "standard", "seed": 7,
+        "study": study, "client": hosts.0, "server": hosts.1, "planned_trial_count": trials.len(),
+    }))
+    .unwrap();
+    let mut writer = Writer::create(folder, run).unwrap();
+    for trial in &trials {
+        writer.trial(trial).unwrap();
+    }
+    writer.finish("2026-01-02T04:04:05Z".to_owned()).unwrap();
+    Reader::open(folder).unwrap()
+}
+
+/// One trial.
+pub(crate) fn trial(
+    number: u32,
+    experiment: &str,
+    cell: u32,
+    factors: &[(&str, Value)],
+    outcome: TrialOutcome,
+) -> TrialDocument {
+    TrialDocument {
+        schema: TRIAL_SCHEMA.to_owned(),
+        version: RECORD_VERSION,
+        trial: number,
+        experiment: experiment.to_owned(),
+        cell,
+        repetition: 0,
+        factors: factors.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect::<BTreeMap<_, _>>(),
+        started: "2026-01-02T03:04:05Z".to_owned(),
+        outcome,
+        steady: Some(true),
+        samples: None,
+        delay_lines: Vec::new(),
+    }
+}
+
+/// A flow of so many Gb/s.
+pub(crate) fn flow(gbps: f64, change: impl FnOnce(&mut FlowSummary)) -> TrialOutcome {
+    let mut one = summary(gbps * 1e9);
+    change(&mut one);
+    TrialOutcome::Flow(Box::new(one))
+}
+
+/// Trials with round numbers: medians, shares and effects can be computed in the head.
+pub(crate) fn round_numbers() -> Vec<TrialDocument> {
+    let mut trials = Vec::new();
+    let mut add = |experiment: &str, cell, factors: &[(&str, Value)], outcome| {
+        trials.push(trial(trials.len() as u32, experiment, cell, factors, outcome));
+    };
+    for gbps in [21.0, 22.0, 24.0] {
+        add("flows", 0, &[("flows", json!(1))], flow(gbps, |_| ()));
+    }
+    for gbps in [26.0, 27.5, 28.0] {
+        add("flows", 1, &[("flows", json!(2))], flow(gbps, |s| s.requested.flows = 2));
+    }
+    // 10 ms and 16 Gb/s: a product of 20 MB. 5 MB allow 4 Gb/s, of which 3.8 are 95 %.
+    for (cell, (window, gbps)) in (0..).zip([(5_000_000u64, 3.8), (10_000_000, 7.6), (40_000_000, 16.0)]) {
+        let level = json!(format!("{window}B"));
+        add("window", cell, &[("window", level)], flow(gbps, |s| {
+            s.requested.window = Some(ByteCount(window));
+            s.min_rtt_ns = Some(10_000_000);
+        }));
+    }
+    let mut cell = 0;
+    for sender in 0..4u32 {
+        for receiver in 0..8u32 {
+            // Core 7 takes the packets: 21 on it, 22 on its package, 20 elsewhere.
+            let gbps = if receiver == 7 { 21.0 } else if receiver > 3 { 22.0 } else { 20.0 };
+            let factors = [("sender-cores", json!(sender)), ("receiver-cores", json!(receiver))];
+            add("pins", cell, &factors, flow(gbps, |s| {
+                s.requested.sender_cores = Some(CoreList(vec![sender]));
+                s.requested.receiver_cores = Some(CoreList(vec![receiver]));
+                s.interrupt_core =
+                    Some(InterruptCore { core: 7, softirq_share_percent: 97, confirmed: Some(true) });
+            }));
+            cell += 1;
+        }
+    }
+    trials
+}
+
+/// The same numbers with hostile text wherever a record can hold text.
+pub(crate) fn hostile(text: &str) -> Vec<TrialDocument> {
+    let mut trials = round_numbers();
+    let number = trials.len() as u32;
+    trials.push(trial(number, "flows", 2, &[(text, json!(text)), ("flows", json!(text))], flow(20.0, |s| {
+        s.notices.push(Notice { id: text.to_owned(), message: text.to_owned() });
+        s.requested.congestion_control = Some(text.to_owned());
+        s.client_settings.flows[0].congestion_control = Some(format!("{text}!"));
+    })));
+    trials.push(trial(number + 1, text, 0, &[], flow(20.0, |_| ())));
+    let failure = Failure { kind: FailureKind::Invalid, message: text.to_owned() };
+    trials.push(trial(number + 2, "flows", 3, &[(text, json!(text))], TrialOutcome::Failed(failure)));
+    trials
+}
+
+/// A host whose every name is hostile.
+pub(crate) fn hostile_host(mut host: HostReport, text: &str) -> HostReport {
+    host.name = text.to_owned();
+    host.cpu_model = Some(text.to_owned());
+    host.kernel.release = Some(text.to_owned());
+    for nic in &mut host.nics {
+        nic.name = text.to_owned();
+        nic.driver = Some(text.to_owned());
+    }
+    host
+}

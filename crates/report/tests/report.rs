@@ -1,0 +1,205 @@
+//! The report of records whose numbers are known.
+#![allow(clippy::unwrap_used)]
+
+#[path = "common/hosts.rs"]
+mod hosts;
+#[path = "common/run.rs"]
+mod run;
+
+use clearstream_record::synthetic::{Shape, clearstream_40ge};
+use clearstream_report::{csv, html, markdown};
+
+const HOSTILE: &str = "</title></style><script>alert(1)</script><img src=x onerror=alert(2)>\"' onload='x' {{ 7*7 }} |`=1+1";
+
+fn servers() -> (clearstream_schema::host::HostReport, clearstream_schema::host::HostReport) {
+    (hosts::nehalem("dtn1"), hosts::nehalem("dtn2"))
+}
+
+#[test]
+fn the_summary_says_what_can_be_computed_by_hand() {
+    let folder = tempfile::tempdir().unwrap();
+    let reader = run::write(folder.path(), run::study("Two servers"), servers(), run::round_numbers());
+    let text = markdown(&reader).unwrap();
+    // The middle one of 21, 22 and 24.
+    assert!(text.contains("**Best single-flow goodput: 22 Gb/s** (median of 3, 95 % interval 21"), "{text}");
+    assert!(text.contains("published 20.7 to 23.3 Gb/s (Two servers)"));
+    // 27.5 / 22 = 1.25.
+    assert!(text.contains("2 flows: 27.5 Gb/s (median of 3") && text.contains("+25 % over one flow at 22 Gb/s"));
+    // 3.8 of 4 and 7.6 of 8 Gb/s; 16 Gb/s x 10 ms / 8 = 20 MB = 19.1 MiB; knee at 40 MB = 38.1 MiB.
+    assert!(text.contains("below the knee: 95 %** (median of 2, too few for an interval)"), "{text}");
+    assert!(text.contains("16 Gb/s from a window of 38.1 MiB on; the bandwidth-delay product is 19.1 MiB"));
+    // 21 / 22 - 1 = -4.5 %, 22 / 20 - 1 = 10 %.
+    assert!(text.contains("Reader on the interrupt core: \u{2212}4.5 %** (medians of 4 against 4"), "{text}");
+    assert!(text.contains("Other readers on its package: +10 % against those elsewhere."));
+    assert!(text.contains("the sender's place moves it by 0 % at most"));
+    // 29.05 Gb/s is the upper end of the slot: 27.5 / 29.05 = 94.7 %.
+    assert!(text.contains("the best goodput, 27.5 Gb/s, is 94.7 % of its upper end"), "{text}");
+}
+
+#[test]
+fn marks_stand_where_the_scales_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let reader = run::write(folder.path(), run::study("Two servers"), servers(), run::round_numbers());
+    let page = html(&reader).unwrap();
+    let figure = page.split("<figure id=\"figure-flows-goodput\">").nth(1).unwrap();
+    // Wide: 0 at the axis, 30 Gb/s at 890 - 70 = 820. The mark of the median (22) is 3.5 wide,
+    // the published range starts at 20.7 less one unit of padding.
+    let wide = figure.split("class=\"drawing narrow\"").next().unwrap();
+    let left: f64 = attribute_before(wide, "class=\"median s0\"", "x");
+    let axis: f64 = attribute_before(wide, "class=\"axis\"", "x1");
+    let published: f64 = attribute_before(wide, "class=\"theirs-range\"", "x");
+    let end = 820.0;
+    assert!((left + 1.75 - (axis + 22.0 / 30.0 * (end - axis))).abs() < 0.02, "{left} {axis}");
+    assert!((published + 1.0 - (axis + 20.7 / 30.0 * (end - axis))).abs() < 0.02, "{published}");
+}
+
+/// The number of the attribute nearest before a class.
+fn attribute_before(text: &str, class: &str, name: &str) -> f64 {
+    let head = &text[..text.find(class).unwrap()];
+    let element = &head[head.rfind('<').unwrap()..];
+    element.split(&format!(" {name}=\"")).nth(1).unwrap().split('"').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn hostile_text_is_text_everywhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let (client, server) = servers();
+    let hosts = (run::hostile_host(client, HOSTILE), run::hostile_host(server, HOSTILE));
+    let reader = run::write(folder.path(), run::study(HOSTILE), hosts, run::hostile(HOSTILE));
+    let page = html(&reader).unwrap();
+    assert_eq!(page.matches("<script").count(), 1, "only our own script");
+    assert_eq!(page.matches("<img").count(), 0);
+    assert_eq!(page.matches("<style").count(), 1);
+    assert!(!page.contains(" onload='x'") && !page.contains("\" onload="));
+    assert!(page.contains("{{ 7*7 }}"), "text of a record is never a template");
+    let text = markdown(&reader).unwrap();
+    assert!(!text.contains("<script") && !text.contains("<img"));
+    for line in csv(&reader).unwrap().split("\r\n") {
+        assert!(!line.starts_with('=') && !line.contains(",="), "{line}");
+    }
+}
+
+#[test]
+fn a_full_record_has_every_figure_and_loads_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let shape = Shape { repetitions: 3, matrices: vec![8], failing_trial: Some(5), ..Shape::default() };
+    let reader =
+        clearstream_40ge(folder.path(), &hosts::nehalem("dtn1"), &hosts::magny_cours("dtn2"), &shape).unwrap();
+    let page = html(&reader).unwrap();
+    let text = markdown(&reader).unwrap();
+    for id in FIGURES {
+        assert!(page.contains(&format!("<figure id=\"{id}\">")), "{id} is missing");
+    }
+    // Wide and narrow, each named and described for those who do not see it.
+    let figures = page.matches("<figure id=").count();
+    assert_eq!(page.matches("<svg ").count(), 2 * figures);
+    assert_eq!(page.matches("role=\"img\" aria-labelledby=").count(), 2 * figures);
+    assert_eq!(page.matches("<desc id=").count(), 2 * figures);
+    assert_eq!(page.matches("<details><summary>Data as a table").count(), figures);
+    assert!(figures >= FIGURES.len());
+    // Nothing from elsewhere: the only address in the page names SVG's vocabulary.
+    let elsewhere = page.replace("http://www.w3.org/2000/svg", "");
+    for mark in ["http:", "https:", "//cdn", "@import", "url(", "src=", "<link rel=\"stylesheet\""] {
+        assert!(!elsewhere.contains(mark), "{mark}");
+    }
+    assert!(page.starts_with("<!doctype html>"), "{}", &page[..60]);
+    assert!(page.contains("published knee 40.38 MB"));
+    for part in ["## Summary", "## Settings: asked for and in force", "## Failed trials", "## Where this comes from"] {
+        assert!(text.contains(part), "{part}");
+    }
+    assert!(text.contains("port 5001 is in use on the server"), "the failed trial");
+    assert!(page.len() < 5_000_000, "{}", page.len());
+}
+
+/// What a run of the study must show.
+const FIGURES: [&str; 10] = [
+    "figure-local-throughput-goodput",
+    "figure-local-throughput-time",
+    "figure-local-throughput-cost",
+    "figure-window-window",
+    "figure-live-traffic-live",
+    "figure-pin-matrix-matrix",
+    "figure-pin-row-sending-row",
+    "figure-host-client",
+    "figure-host-server",
+    "figure-pcie-both-hosts",
+];
+
+#[test]
+fn csv_has_a_line_per_trial_with_units_in_its_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let reader = run::write(folder.path(), run::study("Two servers"), servers(), run::round_numbers());
+    let text = csv(&reader).unwrap();
+    let lines: Vec<&str> = text.trim_end().split("\r\n").collect();
+    assert_eq!(lines.len(), 1 + run::round_numbers().len());
+    let names: Vec<&str> = lines[0].split(',').collect();
+    assert_eq!(
+        names[..9],
+        ["experiment", "trial", "cell", "repetition", "started", "level_flows", "level_receiver_cores", "level_sender_cores", "level_window"]
+    );
+    let column = |name: &str| names.iter().position(|known| *known == name).unwrap();
+    for line in &lines[1..] {
+        assert_eq!(line.split(',').count(), names.len(), "{line}");
+    }
+    let second: Vec<&str> = lines[2].split(',').collect();
+    assert_eq!(second[column("goodput_bps")], "22000000000");
+    assert_eq!(second[column("outcome")], "flow");
+    assert_eq!(second[column("loss_ratio")], "", "not measured is empty, not zero");
+}
+
+#[test]
+fn a_discarding_receiver_is_called_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut trials = run::round_numbers();
+    let number = trials.len() as u32;
+    trials.push(run::trial(number, "flows", 9, &[("flows", 1.into())], run::flow(90.0, |s| {
+        s.requested.receive = clearstream_schema::flow::ReceiveMethod::Discard;
+    })));
+    let reader = run::write(folder.path(), run::study("Two servers"), servers(), trials);
+    let text = markdown(&reader).unwrap();
+    assert!(text.contains("1 flow, discard"));
+    assert!(text.contains("Best single-flow goodput: 22 Gb/s"), "never the headline: {text}");
+    assert!(csv(&reader).unwrap().contains("discard"));
+}
+
+#[test]
+fn a_lab_matrix_is_drawn_once_per_steering() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut trials = Vec::new();
+    for steering in 0..2u32 {
+        for sender in 0..2u32 {
+            for receiver in 0..2u32 {
+                let number = trials.len() as u32;
+                let gbps = if receiver == steering { 60.0 } else { 80.0 };
+                let factors = [
+                    ("receive-steering", steering.into()),
+                    ("sender-cores", sender.into()),
+                    ("receiver-cores", receiver.into()),
+                ];
+                trials.push(run::trial(number, "pins", number, &factors, run::flow(gbps, |s| {
+                    s.interrupt_core = Some(clearstream_schema::flow::InterruptCore {
+                        core: steering,
+                        softirq_share_percent: 90,
+                        confirmed: None,
+                    });
+                })));
+            }
+        }
+    }
+    let hosts = (hosts::virtual_machine("alpha"), hosts::virtual_machine("beta"));
+    let reader = run::write(folder.path(), run::study("One machine"), hosts, trials);
+    let page = html(&reader).unwrap();
+    assert!(page.contains("id=\"figure-pins-matrix\"") && page.contains("id=\"figure-pins-matrix-2\""));
+    let text = markdown(&reader).unwrap();
+    assert!(text.contains("\u{2212}25 % with core 0 and \u{2212}25 % with core 1"), "{text}");
+    assert!(text.contains("No PCIe staircase"), "{text}");
+}
+
+#[test]
+fn an_empty_record_is_a_report_that_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let reader = run::write(folder.path(), run::study("Nothing yet"), servers(), Vec::new());
+    let page = html(&reader).unwrap();
+    assert!(page.contains("No trial of this experiment is in the record."));
+    assert_eq!(csv(&reader).unwrap().lines().count(), 1);
+}
