@@ -114,7 +114,7 @@ fn parse_scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
 fn write_scaled(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)]) -> fmt::Result {
     let (name, scale) = units
         .iter()
-        .find(|(_, scale)| value != 0 && value % scale == 0)
+        .find(|(_, scale)| value != 0 && value.is_multiple_of(*scale))
         .or(units.last())
         .copied()
         .unwrap_or(("", 1));
