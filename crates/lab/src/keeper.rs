@@ -123,7 +123,7 @@ impl Keeper {
             node.set_sysctls(host, true)?;
         }
         for link in &file.links {
-            links::bring_up(link, &mut nodes)?;
+            links::bring_up(link, &file.hosts, &mut nodes)?;
         }
         for (node, host) in nodes.iter_mut().zip(&file.hosts) {
             for route in &host.routes {
@@ -131,7 +131,8 @@ impl Keeper {
                     what: problem,
                     remedy: "mend the route".to_owned(),
                 })?;
-                node.network(|netlink| netlink.add_route(to, route.via))?;
+                let control = host.congestion_control.as_deref();
+                node.network(|netlink| netlink.add_route(to, route.via, control))?;
             }
         }
         let hosts = nodes

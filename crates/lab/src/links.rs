@@ -1,7 +1,7 @@
 //! Links between hosts: veth pairs, delay lines, and veth pairs with netem.
 
 use clearstream_netlink::{Netem, NetlinkError, Prefix, ethtool::Ethtool};
-use clearstream_schema::lab::{DelayLineStats, LabLink, LinkBackend, LinkEnd};
+use clearstream_schema::lab::{DelayLineStats, LabHost, LabLink, LinkBackend, LinkEnd};
 use clearstream_sys::tun::Tun;
 
 use crate::{
@@ -36,15 +36,20 @@ pub(crate) fn make(index: usize, link: &LabLink, nodes: &mut [Node]) -> Result<O
 }
 
 /// Gives both ends MTU, addresses and steering, and takes them up.
-pub(crate) fn bring_up(link: &LabLink, nodes: &mut [Node]) -> Result<(), LabError> {
+pub(crate) fn bring_up(link: &LabLink, hosts: &[LabHost], nodes: &mut [Node]) -> Result<(), LabError> {
     for end in &link.ends {
         let node = node_of(nodes, end)?;
         node.network(|netlink| netlink.set_mtu(&end.interface, link.mtu))?;
-        for text in &end.addresses {
-            let prefix: Prefix = text.parse().map_err(|_| no_host(end))?;
-            node.network(|netlink| netlink.add_address(&end.interface, prefix))?;
-        }
         node.network(|netlink| netlink.set_up(&end.interface, true))?;
+        let host = hosts.iter().find(|host| host.name == end.host);
+        let control = host.and_then(|host| host.congestion_control.as_deref());
+        // Checked with the file.
+        for prefix in end.addresses.iter().filter_map(|text| text.parse::<Prefix>().ok()) {
+            node.network(|netlink| netlink.add_address(&end.interface, prefix))?;
+            if let Some(name) = control {
+                node.network(|netlink| netlink.set_link_congestion_control(&end.interface, prefix, name))?;
+            }
+        }
         if end.receive_cores.is_some() {
             node.set_receive_cores(&end.interface, end.receive_cores.as_ref())?;
         }

@@ -2,10 +2,13 @@
 
 use std::net::IpAddr;
 
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::{
     RouteNetlinkMessage,
-    route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType},
+    route::{
+        RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope,
+        RouteType,
+    },
 };
 
 use crate::{NetlinkError, Prefix, RouteSocket, address::family};
@@ -22,22 +25,53 @@ pub struct Route {
 }
 
 impl RouteSocket {
-    /// Adds a route over a gateway to the main table.
-    pub fn add_route(&mut self, to: Prefix, via: IpAddr) -> Result<(), NetlinkError> {
+    /// Adds a route over a gateway to the main table, with a congestion control
+    /// of its own where one is named.
+    pub fn add_route(
+        &mut self,
+        to: Prefix,
+        via: IpAddr,
+        congestion_control: Option<&str>,
+    ) -> Result<(), NetlinkError> {
         let to = to.network();
-        let mut message = RouteMessage::default();
-        message.header.address_family = family(to.address);
-        message.header.destination_prefix_length = to.length;
-        message.header.table = RouteHeader::RT_TABLE_MAIN;
-        message.header.protocol = RouteProtocol::Static;
-        message.header.scope = RouteScope::Universe;
-        message.header.kind = RouteType::Unicast;
-        message.attributes = vec![RouteAttribute::Gateway(RouteAddress::from(via))];
-        if to.length > 0 {
-            message.attributes.push(RouteAttribute::Destination(RouteAddress::from(to.address)));
+        let mut message = unicast(to);
+        message.attributes.push(RouteAttribute::Gateway(RouteAddress::from(via)));
+        if let Some(name) = congestion_control {
+            message.attributes.push(RouteAttribute::Metrics(vec![RouteMetric::CcAlgo(name.to_owned())]));
         }
         self.change(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL, || {
             format!("add the route {to} via {via}")
+        })
+    }
+
+    /// Gives the route to the network of an interface's address a congestion
+    /// control (`RTAX_CC_ALGO`): connections over it start with that one. Unlike
+    /// the sysctl of a namespace, a route may name one that is not in the
+    /// machine's `tcp_allowed_congestion_control`.
+    pub fn set_link_congestion_control(
+        &mut self,
+        interface: &str,
+        address: Prefix,
+        name: &str,
+    ) -> Result<(), NetlinkError> {
+        let network = address.network();
+        let mut message = unicast(network);
+        message.header.protocol = RouteProtocol::Kernel;
+        message.header.scope = RouteScope::Link;
+        message.attributes.extend([
+            RouteAttribute::Oif(self.interface(interface)?.index),
+            RouteAttribute::Metrics(vec![RouteMetric::CcAlgo(name.to_owned())]),
+        ]);
+        if network.address.is_ipv4() {
+            message.attributes.push(RouteAttribute::PrefSource(RouteAddress::from(address.address)));
+        } else {
+            // IP6_RT_PRIO_ADDRCONF: the route that came with the address.
+            message.header.scope = RouteScope::Universe;
+            message.attributes.push(RouteAttribute::Priority(256));
+        }
+        let flags = NLM_F_CREATE | NLM_F_REPLACE;
+        self.change(RouteNetlinkMessage::NewRoute(message), flags, || {
+            format!("set congestion control {name} for {network} on {interface}")
         })
     }
 
@@ -53,6 +87,20 @@ impl RouteSocket {
             })
             .collect())
     }
+}
+
+fn unicast(to: Prefix) -> RouteMessage {
+    let mut message = RouteMessage::default();
+    message.header.address_family = family(to.address);
+    message.header.destination_prefix_length = to.length;
+    message.header.table = RouteHeader::RT_TABLE_MAIN;
+    message.header.protocol = RouteProtocol::Static;
+    message.header.scope = RouteScope::Universe;
+    message.header.kind = RouteType::Unicast;
+    if to.length > 0 {
+        message.attributes.push(RouteAttribute::Destination(RouteAddress::from(to.address)));
+    }
+    message
 }
 
 fn read(message: &RouteMessage) -> Option<Route> {

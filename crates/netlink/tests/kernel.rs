@@ -101,9 +101,9 @@ fn root_routes_are_what_ip_shows() {
     one.socket.add_address("left", prefix("10.1.0.1/24")).unwrap();
     one.socket.add_address("left", prefix("fd00::1/64")).unwrap();
     let gateway: IpAddr = "10.1.0.254".parse().unwrap();
-    one.socket.add_route(prefix("10.9.7.5/16"), gateway).unwrap();
-    one.socket.add_route(prefix("0.0.0.0/0"), gateway).unwrap();
-    one.socket.add_route(prefix("::/0"), "fd00::fe".parse().unwrap()).unwrap();
+    one.socket.add_route(prefix("10.9.7.5/16"), gateway, Some("reno")).unwrap();
+    one.socket.add_route(prefix("0.0.0.0/0"), gateway, None).unwrap();
+    one.socket.add_route(prefix("::/0"), "fd00::fe".parse().unwrap(), None).unwrap();
     let by_ip = |family: &str| -> Vec<(String, Option<String>)> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         one.ask("ip", &format!("-j {family} route show"))
@@ -129,7 +129,22 @@ fn root_routes_are_what_ip_shows() {
     ours.sort();
     assert_eq!(ours, shown);
     assert!(shown.contains(&("10.9.0.0/16".to_owned(), Some("10.1.0.254".to_owned()))));
-    let error = one.socket.add_route(prefix("10.77.0.0/16"), "172.16.0.1".parse().unwrap()).unwrap_err();
+    let links = ["10.1.0.1/24", "fd00::1/64"];
+    for link in links {
+        one.socket.set_link_congestion_control("left", prefix(link), "reno").unwrap();
+    }
+    // Link-local routes come when the kernel has tried out the address.
+    let lasting = |routes: &[clearstream_netlink::Route]| -> Vec<String> {
+        routes.iter().map(|route| route.to.to_string()).filter(|to| !to.starts_with("fe80")).collect()
+    };
+    let after = lasting(&one.socket.routes().unwrap());
+    assert_eq!(after.len(), ours.iter().filter(|(to, _)| !to.starts_with("fe80")).count(), "{after:?}");
+    for (family, count) in [("-4", 2), ("-6", 1)] {
+        let shown = one.ask("ip", &format!("-j {family} route show")).to_string();
+        assert_eq!(shown.matches("\"congestion\":\"reno\"").count(), count, "{shown}");
+    }
+    let error =
+        one.socket.add_route(prefix("10.77.0.0/16"), "172.16.0.1".parse().unwrap(), None).unwrap_err();
     assert_eq!(error.refused_with(), Some(rustix::io::Errno::NETUNREACH.raw_os_error()), "{error}");
 }
 

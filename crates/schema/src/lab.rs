@@ -43,6 +43,11 @@ pub struct LabHost {
     /// Routes: destination prefix (or `default`) and gateway address.
     #[serde(default, rename = "route", skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<LabRoute>,
+    /// Congestion control that connections start with. It is set on the routes,
+    /// since a namespace may only choose from the machine's
+    /// `net.ipv4.tcp_allowed_congestion_control`; the machine's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub congestion_control: Option<String>,
     /// Sysctls of the namespace, `net.ipv4.tcp_rmem = "4096 131072 6291456"`.
     #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
     pub sysctls: std::collections::BTreeMap<String, String>,

@@ -7,6 +7,7 @@ pub mod memory;
 pub mod mount;
 pub mod namespace;
 pub mod perf;
+pub mod priority;
 pub mod process;
 pub mod socket;
 pub mod splice;

@@ -11,7 +11,10 @@ use std::{
     time::Instant,
 };
 
-use clearstream_sys::tun::{PACKET_HEADER_BYTES, PACKET_MAX_BYTES, Tun};
+use clearstream_sys::{
+    priority::{make_real_time, make_timers_exact},
+    tun::{PACKET_HEADER_BYTES, PACKET_MAX_BYTES, Tun},
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{
@@ -59,8 +62,8 @@ impl Relay {
         let directions = [0, 1].map(|way| Direction::new(model, seed.wrapping_mul(2).wrapping_add(way)));
         let [forth, back] = directions;
         let mut ways = [
-            Way::new(forth, &model, Arc::clone(&tallies[0])),
-            Way::new(back, &model, Arc::clone(&tallies[1])),
+            Way::new(forth, &model, Arc::clone(&tallies[0]))?,
+            Way::new(back, &model, Arc::clone(&tallies[1]))?,
         ];
         let stopping = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name("delay-line".to_owned()).spawn(move || {
@@ -109,15 +112,20 @@ fn nanoseconds(clock: &Instant) -> u64 {
     u64::try_from(clock.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Wakes up on the nanosecond and before others. Both are allowed to a keeper,
-/// which is root; without them the line is later, and its tally says so.
+/// Wakes up on the nanosecond, and before others. A keeper is root and may;
+/// where it may not, the line is later, and its tally says so.
 fn favour_this_thread() {
-    let _ = rustix::process::setpriority_process(None, -20);
-    let _ = std::fs::write("/proc/thread-self/timerslack_ns", "1");
+    let _ = make_timers_exact();
+    if make_real_time().is_err() {
+        // A session is a scheduling group of its own (sched(7), autogroup):
+        // without its share raised, niceness counts among our threads only.
+        let _ = rustix::process::setpriority_process(None, -20);
+        let _ = std::fs::write("/proc/self/autogroup", "-20");
+    }
 }
 
 /// Sleeps until something arrives or a packet is about to leave.
-fn wait(tuns: [&Tun; 2], ways: [&mut Way; 2], clock: &Instant) {
+fn wait(tuns: [&Tun; 2], mut ways: [&mut Way; 2], clock: &Instant) {
     let now_ns = nanoseconds(clock);
     let next_ns = ways.iter().filter_map(|way| way.store.next_leaves_ns()).min();
     let left_ns = next_ns.map_or(STOP_CHECK_NS, |next| next.saturating_sub(now_ns));
@@ -135,8 +143,13 @@ fn wait(tuns: [&Tun; 2], ways: [&mut Way; 2], clock: &Instant) {
     }
     let mut polled = tuns.map(|tun| PollFd::new(tun, PollFlags::IN));
     let timeout = Timespec { tv_sec: 0, tv_nsec: sleep_ns.min(999_999_999) as i64 };
-    // Interrupted or not: the loop looks again.
+    // Interrupted or not: the loop looks again. An arrival ends the sleep, so
+    // nothing had come before.
     let _ = poll(&mut polled, Some(&timeout));
+    let now_ns = nanoseconds(clock);
+    for way in &mut ways {
+        way.empty_ns = now_ns;
+    }
 }
 
 /// One direction.
@@ -156,15 +169,15 @@ struct Way {
 }
 
 impl Way {
-    fn new(direction: Direction, model: &LinkModel, tally: Arc<Mutex<Tally>>) -> Self {
+    fn new(direction: Direction, model: &LinkModel, tally: Arc<Mutex<Tally>>) -> io::Result<Self> {
         let rate = u128::from(model.rate_bps.unwrap_or(UNLIMITED_RATE_BPS));
         let queue_ns = if model.rate_bps.is_some() { model.queue_ns } else { 0 };
         let time = u128::from(model.delay_ns) + u128::from(model.jitter_ns) + u128::from(queue_ns);
         let holds = u64::try_from(rate * time / 8_000_000_000).unwrap_or(MOST_ROOM_BYTES);
         let room = holds.saturating_mul(ROOM_FACTOR).clamp(LEAST_ROOM_BYTES, MOST_ROOM_BYTES);
-        Self {
+        Ok(Self {
             direction,
-            store: Store::with_room_for(room),
+            store: Store::with_room_for(room)?,
             aside: vec![0; PACKET_MAX_BYTES],
             part: Vec::with_capacity(PACKET_MAX_BYTES),
             tally,
@@ -172,7 +185,7 @@ impl Way {
             window_start_ns: 0,
             window_count: 0,
             last_window_count: 0,
-        }
+        })
     }
 
     /// Takes what has arrived and hands over what is due; true when there may

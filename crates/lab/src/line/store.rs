@@ -1,10 +1,10 @@
 //! Packets on their way, in order, in memory that is allocated once.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, io};
 
-use clearstream_sys::tun::PACKET_MAX_BYTES;
+use clearstream_sys::{memory::Buffer, tun::PACKET_MAX_BYTES};
 
-/// Memory is taken in pieces of this size, as traffic asks for it.
+/// Memory is taken in pieces of this size, one huge page, as traffic asks for it.
 const CHUNK_BYTES: usize = 2 << 20;
 
 /// First in, first out; a packet is written by the kernel straight into its
@@ -22,7 +22,7 @@ pub struct Store {
 
 #[derive(Debug)]
 struct Chunk {
-    memory: Box<[u8]>,
+    memory: Buffer,
     packets: usize,
 }
 
@@ -36,16 +36,16 @@ struct Slot {
 
 impl Store {
     /// A store for at least `bytes` bytes of packets.
-    pub fn with_room_for(bytes: u64) -> Self {
+    pub fn with_room_for(bytes: u64) -> io::Result<Self> {
         let limit = usize::try_from(bytes).unwrap_or(usize::MAX).div_ceil(CHUNK_BYTES - PACKET_MAX_BYTES);
-        Self {
-            chunks: vec![Chunk::new()],
+        Ok(Self {
+            chunks: vec![Chunk::new()?],
             free: Vec::new(),
             writing: 0,
             written_bytes: 0,
             queue: VecDeque::with_capacity(4096),
             chunk_limit: limit.max(2),
-        }
+        })
     }
 
     /// Room for one packet of any size; `None` when the store is full.
@@ -62,8 +62,10 @@ impl Store {
             // Everything in it has left already.
         } else if let Some(free) = self.free.pop() {
             self.writing = free;
-        } else if self.chunks.len() < self.chunk_limit {
-            self.chunks.push(Chunk::new());
+        } else if self.chunks.len() < self.chunk_limit
+            && let Ok(chunk) = Chunk::new()
+        {
+            self.chunks.push(chunk);
             self.writing = self.chunks.len() - 1;
         } else {
             return false;
@@ -109,8 +111,8 @@ impl Store {
 }
 
 impl Chunk {
-    fn new() -> Self {
-        Self { memory: vec![0; CHUNK_BYTES].into_boxed_slice(), packets: 0 }
+    fn new() -> io::Result<Self> {
+        Ok(Self { memory: Buffer::new(CHUNK_BYTES, None)?, packets: 0 })
     }
 }
 
@@ -133,7 +135,7 @@ mod tests {
         /// nothing overwritten, and memory within its limit.
         #[test]
         fn is_a_queue(steps in prop::collection::vec((any::<bool>(), 1..PACKET_MAX_BYTES), 1..400)) {
-            let mut store = Store::with_room_for(4 << 20);
+            let mut store = Store::with_room_for(4 << 20).unwrap();
             let mut model = VecDeque::new();
             for (number, (arrives, bytes)) in steps.into_iter().enumerate() {
                 let number = number as u64;
@@ -153,7 +155,7 @@ mod tests {
 
     #[test]
     fn says_when_it_is_full_and_goes_on_when_it_is_not() {
-        let mut store = Store::with_room_for(8 << 20);
+        let mut store = Store::with_room_for(8 << 20).unwrap();
         let mut count = 0u64;
         while put(&mut store, count, 60_000) {
             count += 1;
@@ -168,7 +170,7 @@ mod tests {
 
     #[test]
     fn light_traffic_stays_in_one_chunk() {
-        let mut store = Store::with_room_for(1 << 30);
+        let mut store = Store::with_room_for(1 << 30).unwrap();
         for number in 0..100_000 {
             assert!(put(&mut store, number, 9000));
             store.remove_oldest();
