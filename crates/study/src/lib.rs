@@ -19,6 +19,7 @@ mod error;
 mod event;
 mod factor;
 pub mod file;
+mod peers;
 mod plan;
 mod progress;
 mod resume;
@@ -33,6 +34,7 @@ pub use cores::interrupt_core;
 pub use error::StudyError;
 pub use event::{EndReason, RunEnd, RunRequest, StudyEvent, run_id};
 pub use factor::{Environment, Steering};
+pub use peers::PeerBench;
 pub use plan::{
     ExperimentRow, Plan, PlanOptions, PlanTable, PlannedExperiment, PlannedTrial, TrialRow, plan,
 };

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, net::IpAddr, sync::atomic::AtomicBool, time::Duration};
 
 use clearstream_control::{Peer, PeerError, encoding};
-use clearstream_flow::FlowEvent;
+use clearstream_flow::{FlowError, FlowEvent};
 use clearstream_lab::{LabError, RunningLab};
 use clearstream_probe::ProbeError;
 use clearstream_record::Side;
@@ -235,5 +235,20 @@ fn lab_error(error: LabError) -> TrialError {
         // Its agents are in it.
         LabError::NotRunning { .. } => TrialError::lost(message),
         _ => Failure { kind: FailureKind::Unsupported, message }.into(),
+    }
+}
+
+/// What was measured before a test broke off is in its samples already.
+fn flow_error(error: FlowError) -> TrialError {
+    match error {
+        FlowError::Invalid(failure) => failure.into(),
+        FlowError::Peer(error) => peer_error(error),
+        FlowError::PeerLost { source, .. } => TrialError::lost(source.to_string()),
+        FlowError::Failed { name, failure, .. } => {
+            Failure { kind: failure.kind, message: format!("{name}: {}", failure.message) }.into()
+        }
+        FlowError::Unexpected { .. } => {
+            Failure { kind: FailureKind::Internal, message: error.to_string() }.into()
+        }
     }
 }

@@ -166,6 +166,7 @@ impl<'a> Series<'a> {
                     ..SocketSettings::default()
                 })
                 .collect(),
+            ..FlowSettings::default()
         };
         made(json!({
             "requested": self.config,
