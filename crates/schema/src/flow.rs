@@ -122,6 +122,9 @@ pub struct FlowConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "BYTES"))]
     pub receive_buffer: Option<ByteCount>,
+    /// Set the socket buffers even above net.core.rmem_max and wmem_max (needs CAP_NET_ADMIN)
+    #[cfg_attr(feature = "cli", arg(long))]
+    pub force_buffers: bool,
     /// Receive low-water mark: wake the reader only for this much
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "BYTES"))]
@@ -197,6 +200,7 @@ impl Default for FlowConfig {
             window: None,
             send_buffer: None,
             receive_buffer: None,
+            force_buffers: false,
             receive_low_water: None,
             congestion_control: None,
             pacing: None,
@@ -243,6 +247,10 @@ impl FlowConfig {
 pub struct FlowSettings {
     /// One entry per flow.
     pub flows: Vec<SocketSettings>,
+    /// Random name of the kernel's run (`/proc/sys/kernel/random/boot_id`):
+    /// the same on both sides when both run on one machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_id: Option<String>,
 }
 
 /// Effective settings of one data socket and its thread.

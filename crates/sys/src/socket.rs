@@ -11,6 +11,8 @@ use std::{
 use clearstream_schema::flow::{SocketMemory, ZerocopyCount};
 
 // include/uapi/asm-generic/socket.h; the same on x86_64, aarch64 and riscv64.
+const SO_SNDBUFFORCE: libc::c_int = 32;
+const SO_RCVBUFFORCE: libc::c_int = 33;
 const SO_MAX_PACING_RATE: libc::c_int = 47;
 const SO_INCOMING_CPU: libc::c_int = 49;
 const SO_MEMINFO: libc::c_int = 55;
@@ -67,6 +69,17 @@ pub fn set_receive_low_water(fd: impl AsFd, bytes: u32) -> io::Result<()> {
 /// `SO_RCVLOWAT` in force.
 pub fn receive_low_water(fd: impl AsFd) -> io::Result<u32> {
     option(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT)
+}
+
+/// `SO_SNDBUFFORCE`: a send buffer above `net.core.wmem_max`. Needs
+/// `CAP_NET_ADMIN`; the kernel doubles the value as usual (socket(7)).
+pub fn force_send_buffer(fd: impl AsFd, bytes: usize) -> io::Result<()> {
+    set_option(fd, libc::SOL_SOCKET, SO_SNDBUFFORCE, i32::try_from(bytes).unwrap_or(i32::MAX))
+}
+
+/// `SO_RCVBUFFORCE`: a receive buffer above `net.core.rmem_max`, likewise.
+pub fn force_receive_buffer(fd: impl AsFd, bytes: usize) -> io::Result<()> {
+    set_option(fd, libc::SOL_SOCKET, SO_RCVBUFFORCE, i32::try_from(bytes).unwrap_or(i32::MAX))
 }
 
 /// `SO_MAX_PACING_RATE` in bytes per second (socket(7)).
@@ -284,6 +297,18 @@ mod tests {
         let memory = memory(&one).unwrap();
         assert_eq!(memory.receive_limit_bytes as usize, socket.recv_buffer_size().unwrap());
         assert_eq!(memory.send_limit_bytes as usize, socket.send_buffer_size().unwrap());
+    }
+
+    #[test]
+    fn root_forced_buffers_pass_the_cap() {
+        let (one, _two) = pair();
+        let cap: usize =
+            std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap().trim().parse().unwrap();
+        force_receive_buffer(&one, cap * 3).unwrap();
+        force_send_buffer(&one, cap * 3).unwrap();
+        let socket = socket2::SockRef::from(&one);
+        assert_eq!(socket.recv_buffer_size().unwrap(), cap * 6);
+        assert_eq!(socket.send_buffer_size().unwrap(), cap * 6);
     }
 
     #[test]

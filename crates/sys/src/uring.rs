@@ -29,6 +29,10 @@ pub struct UringStream {
     buffers: ManuallyDrop<Vec<Buffer>>,
     way: Way,
     in_flight: usize,
+    /// Bytes asked for by each buffer's transfer.
+    asked: Vec<usize>,
+    /// Bytes that no transfer has been asked for yet.
+    left: u64,
 }
 
 impl UringStream {
@@ -42,11 +46,13 @@ impl UringStream {
             .setup_defer_taskrun()
             .build(entries)
             .or_else(|_| IoUring::new(entries))?;
-        Ok(Self { ring, socket, buffers: ManuallyDrop::new(buffers), way, in_flight: 0 })
+        let asked = vec![0; buffers.len()];
+        Ok(Self { ring, socket, buffers: ManuallyDrop::new(buffers), way, in_flight: 0, asked, left: 0 })
     }
 
-    /// Puts every buffer to work.
-    pub fn start(&mut self) -> io::Result<()> {
+    /// Puts every buffer to work, until `limit` bytes have been moved.
+    pub fn start(&mut self, limit: u64) -> io::Result<()> {
+        self.left = limit;
         for index in 0..self.buffers.len() {
             self.queue(index)?;
         }
@@ -56,7 +62,11 @@ impl UringStream {
     fn queue(&mut self, index: usize) -> io::Result<()> {
         let fd = types::Fd(self.socket.as_raw_fd());
         let buffer = &mut self.buffers[index];
-        let length = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
+        let asked = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len()).min(u32::MAX as usize);
+        if asked == 0 {
+            return Ok(());
+        }
+        let length = asked as u32;
         let entry = match self.way {
             Way::Send => opcode::Send::new(fd, buffer.as_ptr(), length).flags(libc::MSG_NOSIGNAL).build(),
             Way::Receive => opcode::Recv::new(fd, buffer.as_mut_ptr(), length).build(),
@@ -67,6 +77,8 @@ impl UringStream {
         let pushed = unsafe { self.ring.submission().push(&entry.user_data(index as u64)) };
         pushed.map_err(|_| io::Error::other("the submission queue is full"))?;
         self.in_flight += 1;
+        self.asked[index] = asked;
+        self.left -= asked as u64;
         Ok(())
     }
 
@@ -88,8 +100,11 @@ impl UringStream {
             self.in_flight -= 1;
             let result = usize::try_from(done.result())
                 .map_err(|_| io::Error::from_raw_os_error(done.result().saturating_neg()));
+            let index = done.user_data() as usize;
+            let moved = result.as_ref().map_or(0, |bytes| *bytes);
+            self.left += self.asked[index].saturating_sub(moved) as u64;
             if each(result) {
-                self.queue(done.user_data() as usize)?;
+                self.queue(index)?;
             }
         }
     }
@@ -132,7 +147,7 @@ mod tests {
         let mut sender = UringStream::new(one.try_clone().unwrap().into(), Way::Send, buffers()).unwrap();
         let receiving = std::thread::spawn(move || {
             let mut receiver = UringStream::new(two.into(), Way::Receive, buffers()).unwrap();
-            receiver.start().unwrap();
+            receiver.start(u64::MAX).unwrap();
             let mut total = 0;
             let more = |result: io::Result<usize>, total: &mut usize| {
                 let bytes = result.unwrap();
@@ -142,19 +157,19 @@ mod tests {
             while receiver.wait(|result| more(result, &mut total)).unwrap() > 0 {}
             total
         });
-        sender.start().unwrap();
+        sender.start(4 << 20).unwrap();
         let mut sent = 0;
         while sender
             .wait(|result| {
                 sent += result.unwrap();
-                sent < 4 << 20
+                true
             })
             .unwrap()
             > 0
         {}
         one.shutdown(Shutdown::Write).unwrap();
         assert_eq!(receiving.join().unwrap(), sent);
-        assert!(sent >= 4 << 20);
+        assert_eq!(sent, 4 << 20);
         assert_eq!((&one).read(&mut [0]).unwrap(), 0, "the other end has read all and gone");
     }
 }

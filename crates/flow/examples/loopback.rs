@@ -1,0 +1,51 @@
+//! One flow test over loopback in this process, for trying settings quickly:
+//!
+//! ```text
+//! cargo run --release -p clearstream-flow --example loopback -- flows=2 transfer=1MiB sender-cores=0
+//! ```
+//!
+//! Each argument is a key of the flow configuration with its value. Prints
+//! goodput, CPU seconds per GB and where the threads were.
+#![allow(clippy::print_stdout, reason = "it is a program")]
+
+use std::{error::Error, net::Ipv4Addr, sync::atomic::AtomicBool};
+
+use clearstream_control::{EventSender, Handler, memory_pair};
+use clearstream_flow::{FlowAgent, run};
+use clearstream_schema::{
+    control::{Failure, FailureKind, Reply, Request},
+    flow::FlowConfig,
+};
+
+#[derive(Default)]
+struct Agent(FlowAgent);
+
+impl Handler for Agent {
+    fn handle(&mut self, request: Request, events: &EventSender) -> Result<Reply, Failure> {
+        match request {
+            Request::FlowPrepare(prepare) => self.0.prepare(prepare, events),
+            Request::FlowStart { test } => self.0.start(test).map(|()| Reply::Empty),
+            Request::FlowStop { test } => self.0.stop(test).map(|()| Reply::Empty),
+            _ => Err(Failure { kind: FailureKind::Unsupported, message: "flows only".to_owned() }),
+        }
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut config = FlowConfig::default();
+    for argument in std::env::args().skip(1) {
+        let (key, value) = argument.split_once('=').ok_or("write key=value, as in flows=2")?;
+        let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+        config = config.with(key, value)?;
+    }
+    let (mut client, mut server) = (memory_pair(Agent::default())?, memory_pair(Agent::default())?);
+    let address = Ipv4Addr::LOCALHOST.into();
+    let stop = AtomicBool::new(false);
+    let summary = run(&mut client, &mut server, address, &config, &stop, &mut |_| {})?;
+    let cost = summary.client_cpu_seconds_per_gb + summary.server_cpu_seconds_per_gb;
+    println!("{:.1} Gb/s, {cost:.3} CPU s/GB, cores {:?}", summary.goodput_bps / 1e9, summary.seen_cores);
+    for notice in &summary.notices {
+        println!("note: {}", notice.message);
+    }
+    Ok(())
+}

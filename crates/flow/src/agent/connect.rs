@@ -1,0 +1,120 @@
+//! The client's side of TCP connections.
+
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::SocketAddr,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use clearstream_schema::{
+    control::{Failure, FailureKind},
+    flow::FlowConfig,
+};
+use socket2::Socket;
+
+use super::open::{self, Part};
+use crate::{
+    failure,
+    preamble::{ACCEPTED, Secret},
+};
+
+/// How long a connection may take to come about.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+/// How long the server may take to answer the preamble.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
+/// A fixed pair of ports may be held by the connection of the test before
+/// (`TIME_WAIT`, reusable after a second): how long to try again.
+const HELD_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Connects every flow, one after the other.
+pub(super) fn connect_all(
+    config: &FlowConfig,
+    server: SocketAddr,
+    secret: Secret,
+    part: Part,
+) -> Result<Vec<Arc<Socket>>, Failure> {
+    (0..config.flows).map(|flow| connect(config, server, secret, part, flow).map(Arc::new)).collect()
+}
+
+fn connect(
+    config: &FlowConfig,
+    server: SocketAddr,
+    secret: Secret,
+    part: Part,
+    flow: u32,
+) -> Result<Socket, Failure> {
+    let lost = |error: std::io::Error| {
+        let message = match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                format!("flow {flow}: {server} took the connection but does not answer: what listens there?")
+            }
+            _ => format!("flow {flow}: {server} closed the connection: {error}"),
+        };
+        failure(FailureKind::Connection, message)
+    };
+    let mut socket = reach(config, server, part, flow)?;
+    socket.set_read_timeout(Some(ANSWER_PATIENCE)).map_err(lost)?;
+    socket.write_all(&secret.preamble(flow)).map_err(lost)?;
+    let mut answer = [0];
+    socket.read_exact(&mut answer).map_err(lost)?;
+    if answer != [ACCEPTED] {
+        return Err(lost(ErrorKind::InvalidData.into()));
+    }
+    socket.set_read_timeout(None).map_err(lost)?;
+    Ok(socket)
+}
+
+fn reach(config: &FlowConfig, server: SocketAddr, part: Part, flow: u32) -> Result<Socket, Failure> {
+    let until = Instant::now() + HELD_PATIENCE;
+    loop {
+        let socket = open::open(config, server.ip(), part)?;
+        open::bind_client(&socket, server, config, flow)?;
+        match socket.connect_timeout(&server.into(), CONNECT_PATIENCE) {
+            Ok(()) => return Ok(socket),
+            Err(error)
+                if error.kind() == ErrorKind::AddrNotAvailable
+                    && config.source_port.is_some()
+                    && Instant::now() < until =>
+            {
+                thread::sleep(Duration::from_millis(100));
+            }
+            Err(error) => {
+                let message = format!("flow {flow}: no connection to {server}: {error}");
+                return Err(failure(FailureKind::Connection, message));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use clearstream_schema::control::Cookie;
+
+    use super::*;
+
+    fn try_one(server: SocketAddr) -> Failure {
+        let secret = Secret::parse(&Cookie("0".repeat(32))).unwrap();
+        let part = Part { sends: true, receives: false };
+        connect_all(&FlowConfig::default(), server, secret, part).unwrap_err()
+    }
+
+    #[test]
+    fn nobody_there_and_somebody_else_there_are_told() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let stranger = thread::spawn(move || {
+            let mut stream = listener.accept().unwrap().0;
+            stream.write_all(b"SSH-2.0").unwrap();
+            drop(listener);
+        });
+        let failure = try_one(address);
+        assert_eq!(failure.kind, FailureKind::Connection);
+        stranger.join().unwrap();
+        let failure = try_one(address);
+        assert!(failure.message.contains(&address.to_string()), "{failure}");
+    }
+}

@@ -1,0 +1,253 @@
+//! The server's side of TCP connections: takes the test's own, drops
+//! strangers, and is disturbed by none of them.
+
+use std::{
+    io::{self, ErrorKind, Read, Write},
+    net::IpAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use clearstream_schema::{
+    control::{Failure, FailureKind},
+    flow::FlowConfig,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use socket2::Socket;
+
+use super::open::{self, Part};
+use crate::{
+    data::Gate,
+    failure,
+    preamble::{ACCEPTED, PREAMBLE_BYTES, Secret},
+};
+
+/// A connection that has not said who it is by then is dropped.
+const PREAMBLE_PATIENCE: Duration = Duration::from_secs(2);
+/// So many may wait to say it; then the oldest has to go.
+const PENDING_MAX: usize = 64;
+/// The client must have connected all flows by then.
+pub(super) const CONNECT_PATIENCE: Duration = Duration::from_secs(15);
+/// How often the loop looks whether the test was stopped.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A connection that has not said its preamble yet.
+#[derive(Debug)]
+struct Pending {
+    socket: Socket,
+    said: Vec<u8>,
+    until: Instant,
+}
+
+/// A listening data socket.
+#[derive(Debug)]
+pub(super) struct Listener {
+    socket: Socket,
+    secret: Secret,
+    pending: Vec<Pending>,
+    flows: Vec<Option<Socket>>,
+}
+
+impl Listener {
+    /// Binds and listens; the options pass to the accepted sockets.
+    pub(super) fn open(config: &FlowConfig, address: Option<IpAddr>, secret: Secret, part: Part) -> Result<Self, Failure> {
+        let family = address.unwrap_or(std::net::Ipv4Addr::UNSPECIFIED.into());
+        let socket = open::open(config, family, part)?;
+        open::bind_server(&socket, address, config)?;
+        let internal = |error: io::Error| failure(FailureKind::Internal, format!("cannot listen: {error}"));
+        // Two sockets with SO_REUSEADDR may bind one port; only one may listen.
+        socket.listen(256).map_err(|error| match error.kind() {
+            ErrorKind::AddrInUse => failure(
+                FailureKind::InUse,
+                format!(
+                    "port {} is in use on this host: choose another destination-port",
+                    config.destination_port.unwrap_or(0)
+                ),
+            ),
+            _ => internal(error),
+        })?;
+        socket.set_nonblocking(true).map_err(internal)?;
+        let flows = (0..config.flows).map(|_| None).collect();
+        Ok(Self { socket, secret, pending: Vec::new(), flows })
+    }
+
+    /// Where it waits.
+    pub(super) fn address(&self) -> Result<std::net::SocketAddr, Failure> {
+        open::local_address(&self.socket)
+    }
+
+    /// Takes connections until every flow has its own.
+    pub(super) fn accept_all(mut self, gate: &Gate) -> Result<Vec<Arc<Socket>>, Failure> {
+        let until = Instant::now() + CONNECT_PATIENCE;
+        while self.flows.iter().any(Option::is_none) {
+            if gate.is_stopped() {
+                return Err(failure(FailureKind::Connection, "stopped before all flows were connected"));
+            }
+            if Instant::now() >= until {
+                let connected = self.flows.iter().flatten().count();
+                return Err(failure(
+                    FailureKind::Connection,
+                    format!(
+                        "{connected} of {} flows were connected within {} s: is the data port reachable \
+                         through firewalls (choose it with destination-port)?",
+                        self.flows.len(),
+                        CONNECT_PATIENCE.as_secs()
+                    ),
+                ));
+            }
+            self.wait();
+            self.accept();
+            self.listen_to_pending();
+        }
+        Ok(self.flows.into_iter().flatten().map(Arc::new).collect())
+    }
+
+    fn wait(&self) {
+        let sockets = std::iter::once(&self.socket).chain(self.pending.iter().map(|pending| &pending.socket));
+        let mut polled: Vec<PollFd<'_>> = sockets.map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
+        let timeout = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
+        // An interruption is as good as a timeout.
+        let _ = poll(&mut polled, Some(&timeout));
+    }
+
+    fn accept(&mut self) {
+        // One round takes at most as many as may wait, so that a flood of
+        // connections does not keep us from listening to those that are here.
+        for _ in 0..PENDING_MAX {
+            // An error concerns the connection that was to be accepted.
+            let Ok((socket, _)) = self.socket.accept() else { return };
+            if socket.set_nonblocking(true).is_err() {
+                continue;
+            }
+            if self.pending.len() >= PENDING_MAX {
+                self.pending.remove(0);
+            }
+            let until = Instant::now() + PREAMBLE_PATIENCE;
+            self.pending.push(Pending { socket, said: Vec::with_capacity(PREAMBLE_BYTES), until });
+        }
+    }
+
+    fn listen_to_pending(&mut self) {
+        let now = Instant::now();
+        for mut pending in std::mem::take(&mut self.pending) {
+            match hear(&mut pending) {
+                Hearing::More if now < pending.until => self.pending.push(pending),
+                Hearing::Complete => self.admit(pending),
+                // Dropping the socket closes it.
+                Hearing::More | Hearing::Gone => {}
+            }
+        }
+    }
+
+    fn admit(&mut self, pending: Pending) {
+        let flow = self.secret.flow_of(&pending.said).and_then(|flow| usize::try_from(flow).ok());
+        let place = flow.and_then(|flow| self.flows.get_mut(flow));
+        // A stranger, or a flow that is there already.
+        let Some(place @ None) = place else { return };
+        let mut socket = pending.socket;
+        if socket.set_nonblocking(false).is_ok() && socket.write_all(&[ACCEPTED]).is_ok() {
+            *place = Some(socket);
+        }
+    }
+}
+
+enum Hearing {
+    More,
+    Complete,
+    Gone,
+}
+
+fn hear(pending: &mut Pending) -> Hearing {
+    let mut bytes = [0; PREAMBLE_BYTES];
+    let missing = PREAMBLE_BYTES - pending.said.len();
+    match pending.socket.read(&mut bytes[..missing]) {
+        Ok(0) => Hearing::Gone,
+        Ok(length) => {
+            pending.said.extend_from_slice(&bytes[..length]);
+            if pending.said.len() == PREAMBLE_BYTES { Hearing::Complete } else { Hearing::More }
+        }
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Hearing::More,
+        Err(_) => Hearing::Gone,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::TcpStream, thread};
+
+    use clearstream_schema::control::Cookie;
+
+    use super::*;
+
+    fn secret() -> Secret {
+        Secret::parse(&Cookie("00112233445566778899aabbccddeeff".into())).unwrap()
+    }
+
+    fn listener(flows: u32) -> (Listener, std::net::SocketAddr) {
+        let config = FlowConfig { flows, ..FlowConfig::default() };
+        let part = Part { sends: false, receives: true };
+        let listener =
+            Listener::open(&config, Some(std::net::Ipv4Addr::LOCALHOST.into()), secret(), part).unwrap();
+        let address = listener.address().unwrap();
+        (listener, address)
+    }
+
+    fn connect(address: std::net::SocketAddr, said: &[u8]) -> TcpStream {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(said).unwrap();
+        stream
+    }
+
+    fn answer(mut stream: &TcpStream) -> Option<u8> {
+        stream.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+        let mut byte = [0];
+        match stream.read(&mut byte) {
+            Ok(1) => Some(byte[0]),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn the_tests_own_flows_get_in_among_strangers() {
+        let (listener, address) = listener(2);
+        let accepting = thread::spawn(move || listener.accept_all(&Gate::default()).unwrap().len());
+        let silent = TcpStream::connect(address).unwrap();
+        let wrong = connect(address, &[0; PREAMBLE_BYTES]);
+        let oversize = connect(address, &vec![b'G'; 100_000]);
+        let no_such_flow = connect(address, &secret().preamble(2));
+        let slow = connect(address, &secret().preamble(0)[..7]);
+        let second = connect(address, &secret().preamble(1));
+        assert_eq!(answer(&second), Some(ACCEPTED));
+        let twice = connect(address, &secret().preamble(1));
+        for stranger in [&wrong, &oversize, &no_such_flow, &twice] {
+            assert_eq!(answer(stranger), None, "closed without a word");
+        }
+        let mut first = connect(address, &secret().preamble(0)[..7]);
+        first.write_all(&secret().preamble(0)[7..]).unwrap();
+        assert_eq!(answer(&first), Some(ACCEPTED), "in two pieces is fine");
+        assert_eq!(accepting.join().unwrap(), 2);
+        drop((silent, slow));
+    }
+
+    #[test]
+    fn more_strangers_than_may_wait_do_not_lock_the_flow_out() {
+        let (listener, address) = listener(1);
+        let accepting = thread::spawn(move || listener.accept_all(&Gate::default()).unwrap().len());
+        let crowd: Vec<TcpStream> =
+            (0..PENDING_MAX + 20).map(|_| connect(address, &secret().preamble(0)[..19])).collect();
+        let own = connect(address, &secret().preamble(0));
+        assert_eq!(answer(&own), Some(ACCEPTED));
+        assert_eq!(accepting.join().unwrap(), 1);
+        drop(crowd);
+    }
+
+    #[test]
+    fn a_port_that_somebody_listens_on_is_in_use() {
+        let (_kept, address) = listener(1);
+        let config = FlowConfig { destination_port: Some(address.port()), ..FlowConfig::default() };
+        let part = Part { sends: false, receives: true };
+        let failure = Listener::open(&config, Some(address.ip()), secret(), part).unwrap_err();
+        assert_eq!(failure.kind, FailureKind::InUse);
+        assert!(failure.message.contains(&address.port().to_string()), "{failure}");
+    }
+}

@@ -1,0 +1,239 @@
+//! Data sockets with everything set that must be set before they connect or
+//! listen (the window scale is fixed at the handshake, RFC 7323).
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    time::Duration,
+};
+
+use clearstream_host::HostRoot;
+use clearstream_schema::{
+    control::{Failure, FailureKind},
+    flow::{FlowConfig, Protocol, SendMethod},
+};
+use clearstream_sys::socket as options;
+use socket2::{Domain, Socket, TcpKeepalive, Type};
+
+use crate::failure;
+
+/// Receive buffer of UDP sockets that nobody chose: UDP has no autotuning, and
+/// the kernel's default of 208 KiB overflows at once.
+const UDP_RECEIVE_BYTES: usize = 4 << 20;
+/// An established connection whose peer vanished is given up after this.
+const SILENCE: Duration = Duration::from_secs(5);
+/// How long data may stay unacknowledged (`TCP_USER_TIMEOUT`).
+const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
+
+/// Which part this host plays in a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Part {
+    /// Its threads send.
+    pub(super) sends: bool,
+    /// Its threads receive.
+    pub(super) receives: bool,
+}
+
+fn step<'a>(what: &'a str) -> impl Fn(io::Error) -> Failure + 'a {
+    move |error| {
+        let kind = match error.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported => FailureKind::Unsupported,
+            _ => FailureKind::Internal,
+        };
+        failure(kind, format!("cannot {what}: {error}"))
+    }
+}
+
+/// A socket for `peer_family`, not yet bound.
+pub(super) fn open(config: &FlowConfig, family: IpAddr, part: Part) -> Result<Socket, Failure> {
+    let domain = if family.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
+    let (kind, protocol) = match config.protocol {
+        Protocol::Tcp => (Type::STREAM, socket2::Protocol::TCP),
+        Protocol::Udp => (Type::DGRAM, socket2::Protocol::UDP),
+        Protocol::Mptcp => (Type::STREAM, socket2::Protocol::MPTCP),
+    };
+    let socket = Socket::new(domain, kind, Some(protocol)).map_err(|error| match config.protocol {
+        // EPROTONOSUPPORT, EINVAL: not built in; ENOPROTOOPT: switched off.
+        Protocol::Mptcp => failure(
+            FailureKind::Unsupported,
+            format!("this host has no MPTCP ({error}): it needs Linux 5.6 with net.mptcp.enabled=1"),
+        ),
+        _ => step("make a socket")(error),
+    })?;
+    socket.set_reuse_address(true).map_err(step("set SO_REUSEADDR"))?;
+    set_buffers(&socket, config)?;
+    if config.protocol != Protocol::Udp {
+        let keepalive = TcpKeepalive::new().with_time(SILENCE / 2).with_interval(Duration::from_secs(1)).with_retries(3);
+        socket.set_tcp_keepalive(&keepalive).map_err(step("set SO_KEEPALIVE"))?;
+        socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED)).map_err(step("set TCP_USER_TIMEOUT"))?;
+        if let Some(name) = config.congestion_control.as_deref().filter(|_| part.sends) {
+            set_congestion_control(&socket, name)?;
+        }
+        if part.sends && config.method == SendMethod::Zerocopy {
+            options::enable_zerocopy(&socket).map_err(|error| {
+                failure(FailureKind::Unsupported, format!("this socket cannot send by zerocopy: {error}"))
+            })?;
+        }
+    }
+    if let Some(rate) = config.pacing.filter(|_| part.sends) {
+        options::set_pacing(&socket, rate.0 / 8).map_err(step("set the pacing rate"))?;
+    }
+    if let Some(dscp) = config.dscp {
+        // The upper six bits of the former type-of-service byte (RFC 2474).
+        let byte = u32::from(dscp) << 2;
+        let set = if family.is_ipv4() { socket.set_tos_v4(byte) } else { socket.set_tclass_v6(byte) };
+        set.map_err(step("set the DSCP"))?;
+    }
+    Ok(socket)
+}
+
+fn set_buffers(socket: &Socket, config: &FlowConfig) -> Result<(), Failure> {
+    let udp = (config.protocol == Protocol::Udp).then_some(UDP_RECEIVE_BYTES);
+    let size = |own: Option<clearstream_schema::ByteCount>| {
+        own.or(config.window).map(|bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX).min(i32::MAX as usize))
+    };
+    if let Some(bytes) = size(config.send_buffer).or(udp) {
+        set_buffer(socket, bytes, config.force_buffers, Buffer::Send).map_err(step("set SO_SNDBUF"))?;
+    }
+    if let Some(bytes) = size(config.receive_buffer).or(udp) {
+        set_buffer(socket, bytes, config.force_buffers, Buffer::Receive).map_err(step("set SO_RCVBUF"))?;
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy)]
+enum Buffer {
+    Send,
+    Receive,
+}
+
+fn set_buffer(socket: &Socket, bytes: usize, force: bool, buffer: Buffer) -> io::Result<()> {
+    if force {
+        let forced = match buffer {
+            Buffer::Send => options::force_send_buffer(socket, bytes),
+            Buffer::Receive => options::force_receive_buffer(socket, bytes),
+        };
+        match forced {
+            // Without CAP_NET_ADMIN the cap applies, which is told afterwards.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            result => return result,
+        }
+    }
+    match buffer {
+        Buffer::Send => socket.set_send_buffer_size(bytes),
+        Buffer::Receive => socket.set_recv_buffer_size(bytes),
+    }
+}
+
+fn set_congestion_control(socket: &Socket, name: &str) -> Result<(), Failure> {
+    socket.set_tcp_congestion(name.as_bytes()).map_err(|error| {
+        let list = |key: &str| {
+            let text = HostRoot::live().read(&format!("proc/sys/net/ipv4/{key}"));
+            text.map_or_else(|_| "unknown".to_owned(), |text| text.trim().replace(' ', ", "))
+        };
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => failure(
+                FailureKind::Unsupported,
+                format!(
+                    "congestion control {name} is reserved for root here; allowed are {} \
+                     (net.ipv4.tcp_allowed_congestion_control)",
+                    list("tcp_allowed_congestion_control")
+                ),
+            ),
+            _ => failure(
+                FailureKind::Invalid,
+                format!(
+                    "congestion control {name} is not on this host; there are {} (modprobe tcp_{name} may add it)",
+                    list("tcp_available_congestion_control")
+                ),
+            ),
+        }
+    })
+}
+
+/// Binds to an address, port and interface. `option` is what the user wrote
+/// the port with.
+pub(super) fn bind(
+    socket: &Socket,
+    address: SocketAddr,
+    interface: Option<&str>,
+    option: &str,
+) -> Result<(), Failure> {
+    if let Some(name) = interface {
+        socket.bind_device(Some(name.as_bytes())).map_err(|error| {
+            let kind = match error.kind() {
+                io::ErrorKind::PermissionDenied => FailureKind::Unsupported,
+                _ => FailureKind::Invalid,
+            };
+            failure(kind, format!("cannot bind to interface {name}: {error}; `ip link` lists the interfaces"))
+        })?;
+    }
+    socket.bind(&address.into()).map_err(|error| {
+        let (kind, advice) = match error.kind() {
+            io::ErrorKind::AddrInUse => {
+                (FailureKind::InUse, format!("port {} is in use on this host: choose another {option}", address.port()))
+            }
+            io::ErrorKind::AddrNotAvailable => (
+                FailureKind::Invalid,
+                format!("{} is no address of this host: `ip address` lists them", address.ip()),
+            ),
+            io::ErrorKind::PermissionDenied => (
+                FailureKind::Unsupported,
+                format!("port {} is reserved for root: choose a {option} above 1023", address.port()),
+            ),
+            _ => (FailureKind::Internal, format!("cannot bind to {address}: {error}")),
+        };
+        failure(kind, advice)
+    })
+}
+
+/// The address of `family` that means any of the host's.
+pub(super) fn unspecified(family: IpAddr) -> IpAddr {
+    match family {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
+/// Where the server's socket is bound: its own address when it has it, any
+/// address behind address translation (strangers are dropped by the cookie).
+pub(super) fn bind_server(socket: &Socket, address: Option<IpAddr>, config: &FlowConfig) -> Result<SocketAddr, Failure> {
+    let port = config.destination_port.unwrap_or(0);
+    let any = unspecified(address.unwrap_or(Ipv4Addr::UNSPECIFIED.into()));
+    let wanted = SocketAddr::new(address.unwrap_or(any), port);
+    match socket.bind(&wanted.into()) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
+            bind(socket, SocketAddr::new(any, port), None, "destination-port")?;
+        }
+        Err(_) => bind(socket, wanted, None, "destination-port")?,
+    }
+    local_address(socket)
+}
+
+/// Binds a client's socket as far as the configuration says.
+pub(super) fn bind_client(
+    socket: &Socket,
+    server: SocketAddr,
+    config: &FlowConfig,
+    flow: u32,
+) -> Result<(), Failure> {
+    let port = config.source_port.map(|port| port.saturating_add(u16::try_from(flow).unwrap_or(u16::MAX)));
+    if port.is_none() && config.bind_address.is_none() && config.bind_interface.is_none() {
+        return Ok(());
+    }
+    let address = config.bind_address.unwrap_or(unspecified(server.ip()));
+    if address.is_ipv4() != server.is_ipv4() {
+        let message = format!("bind-address {address} is of another family than the server's {}", server.ip());
+        return Err(failure(FailureKind::Invalid, message));
+    }
+    let address = SocketAddr::new(address, port.unwrap_or(0));
+    bind(socket, address, config.bind_interface.as_deref(), "source-port")
+}
+
+/// The local address of a socket.
+pub(super) fn local_address(socket: &Socket) -> Result<SocketAddr, Failure> {
+    let address = socket.local_addr().map_err(step("read the socket's address"))?;
+    address.as_socket().ok_or_else(|| failure(FailureKind::Internal, "the socket has no IP address"))
+}
+

@@ -1,0 +1,121 @@
+//! What is read every interval, from beside the data threads.
+
+use std::{sync::Arc, time::Instant};
+
+use clearstream_host::counters::CounterReader;
+use clearstream_schema::{
+    counters::HostCounters,
+    flow::{FlowInterval, SideInterval, ZerocopyCount},
+};
+use clearstream_sys::{socket as options, tcp_info};
+use socket2::Socket;
+
+use crate::data::{Reading, Worker};
+
+/// One flow of this side.
+#[derive(Debug)]
+pub(super) struct Flow {
+    /// Its number.
+    pub(super) number: u32,
+    /// Its data socket.
+    pub(super) socket: Arc<Socket>,
+    /// Its threads.
+    pub(super) workers: Vec<Worker>,
+}
+
+/// What the sampler keeps between two intervals.
+#[derive(Debug)]
+pub(super) struct Sampler {
+    stream: bool,
+    zerocopy: bool,
+    counters: CounterReader,
+    begun: Instant,
+    last: Snapshot,
+}
+
+#[derive(Debug)]
+struct Snapshot {
+    at: Instant,
+    host: HostCounters,
+    flows: Vec<(Reading, Reading)>,
+}
+
+impl Snapshot {
+    fn take(at: Instant, flows: &[Flow], counters: &mut CounterReader) -> Self {
+        let read = |flow: &Flow, sends: bool| {
+            flow.workers
+                .iter()
+                .find(|worker| worker.sends == sends)
+                .map_or_else(Reading::default, |worker| worker.slot.read())
+        };
+        let readings = flows.iter().map(|flow| (read(flow, true), read(flow, false))).collect();
+        Self { at, flows: readings, host: counters.read() }
+    }
+}
+
+impl Sampler {
+    /// Takes the first reading, at the start of the test.
+    pub(super) fn start(
+        begun: Instant,
+        flows: &[Flow],
+        mut counters: CounterReader,
+        stream: bool,
+        zerocopy: bool,
+    ) -> Self {
+        let last = Snapshot::take(Instant::now(), flows, &mut counters);
+        Self { stream, zerocopy, counters, begun, last }
+    }
+
+    /// What happened since the last call.
+    pub(super) fn interval(&mut self, index: u32, flows: &[Flow]) -> SideInterval {
+        let now = Snapshot::take(Instant::now(), flows, &mut self.counters);
+        let since = now.host.since(&self.last.host);
+        let nanos = |at: Instant| u64::try_from(at.saturating_duration_since(self.begun).as_nanos()).unwrap_or(u64::MAX);
+        let pairs = || now.flows.iter().zip(&self.last.flows).flat_map(|(now, last)| [(now.0, last.0), (now.1, last.1)]);
+        let interval = SideInterval {
+            index,
+            start_ns: nanos(self.last.at),
+            end_ns: nanos(now.at),
+            flows: flows
+                .iter()
+                .zip(now.flows.iter().zip(&self.last.flows))
+                .map(|(flow, (now, last))| self.flow(flow, *now, *last))
+                .collect(),
+            cores: since.cores,
+            interfaces: since.interfaces,
+            thread_cpu_ns: pairs().map(|(now, last)| now.cpu_ns.saturating_sub(last.cpu_ns)).sum(),
+            cycle_count: pairs()
+                .filter_map(|(now, last)| Some(now.cycles?.saturating_sub(last.cycles.unwrap_or(0))))
+                .reduce(|a, b| a + b),
+        };
+        self.last = now;
+        interval
+    }
+
+    fn flow(&self, flow: &Flow, now: (Reading, Reading), last: (Reading, Reading)) -> FlowInterval {
+        let socket = &*flow.socket;
+        let receives = flow.workers.iter().any(|worker| !worker.sends);
+        let sends = flow.workers.iter().any(|worker| worker.sends);
+        let lost = |reading: &Reading| reading.gaps.saturating_sub(reading.late);
+        let numbered = !self.stream && receives;
+        FlowInterval {
+            flow: flow.number,
+            sent_bytes: now.0.bytes - last.0.bytes,
+            received_bytes: now.1.bytes - last.1.bytes,
+            sender_core: now.0.core,
+            receiver_core: now.1.core,
+            incoming_core: options::incoming_core(socket).ok().flatten(),
+            incoming_napi_id: options::incoming_napi_id(socket).ok().flatten(),
+            tcp: self.stream.then(|| tcp_info::read(socket).ok()).flatten(),
+            memory: options::memory(socket).ok(),
+            zerocopy: (self.zerocopy && sends).then(|| ZerocopyCount {
+                completed_count: now.0.zerocopy.completed_count - last.0.zerocopy.completed_count,
+                copied_count: now.0.zerocopy.copied_count - last.0.zerocopy.copied_count,
+            }),
+            datagram_count: numbered.then(|| now.1.datagrams - last.1.datagrams),
+            // One that came late after all may have been counted lost before.
+            lost_count: numbered.then(|| lost(&now.1).saturating_sub(lost(&last.1))),
+            reordered_count: numbered.then(|| now.1.late - last.1.late),
+        }
+    }
+}

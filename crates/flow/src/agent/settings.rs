@@ -1,0 +1,141 @@
+//! What is in force on a connected data socket, and what that is less than
+//! was asked for.
+
+use clearstream_host::HostRoot;
+use clearstream_schema::{
+    ByteCount,
+    flow::{FlowConfig, Notice, Protocol, ReceiveMethod, SendMethod, SocketSettings},
+};
+use clearstream_sys::{socket as options, tcp_info};
+use socket2::Socket;
+
+use super::open::Part;
+use crate::data::{Way, WorkerReady};
+
+/// A handshake faster than this stayed on this host or in one rack, where a
+/// reader is woken too often rather than too late.
+const NEAR_NS: u64 = 1_000_000;
+
+/// A notice.
+pub(crate) fn notice(id: &str, message: impl Into<String>) -> Notice {
+    Notice { id: id.to_owned(), message: message.into() }
+}
+
+/// The receive low-water mark: what was asked for, else half a transfer where
+/// that saves wake-ups and delays nothing: on a short path and with a buffer
+/// that the kernel sizes. (With a fixed small window the reader must take what
+/// there is at once, or the window closes.)
+pub(super) fn low_water(config: &FlowConfig, socket: &Socket) -> Option<u64> {
+    if let Some(asked) = config.receive_low_water {
+        return Some(asked.0);
+    }
+    let autotuned = config.window.is_none() && config.receive_buffer.is_none();
+    // Discarding and splicing take what is queued without a buffer to fill.
+    let fills = matches!(config.receive, ReceiveMethod::Copy | ReceiveMethod::IoUring);
+    let near = tcp_info::read(socket).is_ok_and(|info| info.rtt_ns > 0 && info.rtt_ns < NEAR_NS);
+    let steady = config.pacing.is_none() && config.burst_flows == 0;
+    (autotuned && fills && near && steady).then_some(config.transfer.0 / 2).filter(|bytes| *bytes > 1)
+}
+
+/// Reads back the settings of one flow on this side.
+pub(super) fn of_socket(
+    config: &FlowConfig,
+    part: Part,
+    socket: &Socket,
+    workers: &[WorkerReady],
+) -> SocketSettings {
+    let text = |address: std::io::Result<socket2::SockAddr>| {
+        address.ok().and_then(|address| address.as_socket()).map_or_else(String::new, |address| address.to_string())
+    };
+    let stream = config.protocol != Protocol::Udp;
+    let datagrams = workers.iter().find_map(|worker| match worker.way {
+        Way::SendDatagrams(datagrams) | Way::ReceiveDatagrams(datagrams) => Some(datagrams),
+        Way::Send(_) | Way::Receive(_) => None,
+    });
+    let congestion = stream.then(|| socket.tcp_congestion().ok()).flatten();
+    SocketSettings {
+        local: text(socket.local_addr()),
+        remote: text(socket.peer_addr()),
+        send_buffer_bytes: socket.send_buffer_size().unwrap_or(0) as u64,
+        receive_buffer_bytes: socket.recv_buffer_size().unwrap_or(0) as u64,
+        congestion_control: congestion
+            .map(|name| String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned()),
+        pacing_rate_bps: options::pacing(socket).ok().flatten().map(|rate| rate.saturating_mul(8)),
+        receive_low_water_bytes: options::receive_low_water(socket).unwrap_or(1).into(),
+        pinned_core: workers.iter().find_map(|worker| worker.pinned.as_ref()?.as_ref().ok().copied()),
+        memory_node: workers.iter().find_map(|worker| worker.buffer.as_ref().ok().copied().flatten()),
+        transfer_bytes: datagrams.map_or(config.transfer.0, |datagrams| datagrams.batch as u64),
+        segment_bytes: match datagrams {
+            Some(datagrams) => datagrams.size as u64,
+            None => tcp_info::read(socket).map_or(0, |info| info.send_mss_bytes.into()),
+        },
+        method: part.sends.then_some(if stream { config.method } else { SendMethod::Copy }),
+        receive: part.receives.then_some(if stream { config.receive } else { ReceiveMethod::Copy }),
+    }
+}
+
+/// Names the sysctl that keeps a buffer below what was asked for.
+pub(super) fn capped_windows(config: &FlowConfig, root: &HostRoot, first: &SocketSettings) -> Vec<Notice> {
+    let send = (config.send_buffer.or(config.window), first.send_buffer_bytes, "send", "wmem_max");
+    let receive = (config.receive_buffer.or(config.window), first.receive_buffer_bytes, "receive", "rmem_max");
+    [send, receive]
+        .into_iter()
+        .filter_map(|(asked, in_force, name, sysctl)| {
+            let asked = asked?;
+            // socket(7): the kernel doubles the value, for its bookkeeping.
+            let capped = in_force < asked.0.saturating_mul(2);
+            let cap = root.read(&format!("proc/sys/net/core/{sysctl}")).ok();
+            let cap = cap.and_then(|text| text.trim().parse().ok()).unwrap_or(in_force / 2);
+            capped.then(|| {
+                notice(
+                    "window-capped",
+                    format!(
+                        "{name} buffer: {asked} asked for, net.core.{sysctl} caps it at {}: the effective window \
+                         is about {} (read back doubled, as {in_force} bytes). Run `sysctl -w net.core.{sysctl}={}`, \
+                         or write --force-buffers as root",
+                        ByteCount(cap),
+                        ByteCount(in_force / 2),
+                        asked.0,
+                    ),
+                )
+            })
+        })
+        .collect()
+}
+
+/// Threads that could not be pinned.
+pub(super) fn refused_pins(workers: &[WorkerReady]) -> Vec<Notice> {
+    workers
+        .iter()
+        .filter_map(|worker| {
+            let (core, error) = worker.pinned.as_ref()?.as_ref().err()?;
+            Some(notice(
+                "pin-refused",
+                format!(
+                    "flow {}: the thread could not be pinned to core {core} ({error}), which is online: a cpuset or \
+                     container keeps this process off it; the scheduler chooses",
+                    worker.flow
+                ),
+            ))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_capped_buffer_names_its_sysctl_and_the_effective_window() {
+        let config = FlowConfig { window: Some(ByteCount(64 << 20)), ..FlowConfig::default() };
+        let settings =
+            SocketSettings { send_buffer_bytes: 128 << 20, receive_buffer_bytes: 8 << 20, ..SocketSettings::default() };
+        let root = HostRoot::directory("/nonexistent");
+        let notices = capped_windows(&config, &root, &settings);
+        assert_eq!(notices.len(), 1, "the send buffer is as asked for: {notices:?}");
+        let message = &notices[0].message;
+        for part in ["receive buffer", "net.core.rmem_max", "64MiB", "about 4MiB", "net.core.rmem_max=67108864"] {
+            assert!(message.contains(part), "{part}: {message}");
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! One test on one side, on a thread of its own: threads, samples, end.
+
+use std::{
+    net::Shutdown,
+    sync::{Arc, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+use clearstream_control::EventSender;
+use clearstream_host::{HostRoot, counters::CounterReader};
+use clearstream_schema::{
+    control::{AgentEvent, Failure, FailureKind},
+    flow::{FlowConfig, FlowSettings, Notice, Protocol, SendMethod},
+};
+use clearstream_sys::{
+    socket as options, tcp_info,
+    timestamp::{Family, route_mtu},
+};
+use socket2::{SockRef, Socket};
+
+use super::{
+    cores,
+    open::Part,
+    sample::{Flow, Sampler},
+    settings::{self, notice},
+};
+use crate::{
+    check::DATAGRAM_MAX,
+    data::{Burst, Datagrams, Gate, Outcome, SEGMENTS_MAX, Task, Way, Worker, WorkerReady},
+    failure,
+    preamble::Secret,
+    schedule::Schedule,
+};
+
+/// A receiver must hear something within this after the start.
+const FIRST_DATA_PATIENCE: Duration = Duration::from_secs(10);
+/// How long threads may take to end after the time is over, before their
+/// sockets are closed under them, and again after that.
+const END_PATIENCE: Duration = Duration::from_millis(2500);
+/// A stream may end so much before our clock says so: the two sides' clocks
+/// start one path delay apart.
+const EARLY_END: Duration = Duration::from_millis(250);
+/// UDP silence that means the sender has gone.
+const QUIET: Duration = Duration::from_secs(3);
+
+/// Everything that the test's thread owns.
+#[derive(Debug)]
+pub(super) struct Test {
+    pub(super) number: u64,
+    pub(super) config: FlowConfig,
+    pub(super) part: Part,
+    pub(super) server: bool,
+    pub(super) secret: Secret,
+    pub(super) gate: Arc<Gate>,
+}
+
+impl Test {
+    /// Runs from the connected sockets to the end and reports it.
+    pub(super) fn run(self, sockets: impl FnOnce(&Gate) -> Result<Vec<Arc<Socket>>, Failure>, events: &EventSender) {
+        let ended = sockets(&self.gate).and_then(|sockets| self.flow(sockets, events));
+        let (notices, failed) = match ended {
+            Ok((notices, failed)) => (notices, failed),
+            Err(failure) => (Vec::new(), Some(failure)),
+        };
+        self.gate.set_over(failed.clone());
+        events.send(AgentEvent::FlowFinished { test: self.number, notices, failure: failed });
+    }
+
+    fn flow(&self, sockets: Vec<Arc<Socket>>, events: &EventSender) -> Result<(Vec<Notice>, Option<Failure>), Failure> {
+        let mut notices = Vec::new();
+        let (sender, ready) = mpsc::channel();
+        let mut flows = Vec::new();
+        let mut threads = 0;
+        for (number, socket) in (0u32..).zip(sockets) {
+            let mut workers = Vec::new();
+            for way in self.ways(&socket, &mut notices)? {
+                let worker = Worker::start(self.task(number, way), Arc::clone(&socket), Arc::clone(&self.gate), sender.clone());
+                match worker {
+                    Ok(worker) => workers.push(worker),
+                    Err(error) => {
+                        self.gate.stop();
+                        return Err(failure(FailureKind::Internal, format!("cannot start a data thread: {error}")));
+                    }
+                }
+                threads += 1;
+            }
+            flows.push(Flow { number, socket, workers });
+        }
+        drop(sender);
+        let told: Vec<WorkerReady> = ready.iter().collect();
+        if let Some(failed) = self.buffer_failure(&told) {
+            self.gate.stop();
+            flows.iter_mut().flat_map(|flow| &mut flow.workers).for_each(Worker::join);
+            return Err(failed);
+        }
+        self.gate.set_ready(threads);
+        events.send(self.ready(&flows, told, notices));
+        let failed = self.gate.wait_start().then(|| self.sample(&mut flows, events)).flatten();
+        self.finish(flows);
+        Ok((Vec::new(), failed))
+    }
+
+    /// What the threads of one socket do; receivers come first, so that they
+    /// are there when data comes.
+    fn ways(&self, socket: &Socket, notices: &mut Vec<Notice>) -> Result<Vec<Way>, Failure> {
+        let Part { sends, receives } = self.part;
+        let mut ways = Vec::new();
+        if self.config.protocol == Protocol::Udp {
+            let datagrams = self.datagrams(socket, notices);
+            ways.extend(receives.then_some(Way::ReceiveDatagrams(datagrams)));
+            ways.extend(sends.then_some(Way::SendDatagrams(datagrams)));
+            return Ok(ways);
+        }
+        if receives && let Some(bytes) = settings::low_water(&self.config, socket) {
+            options::set_receive_low_water(socket, u32::try_from(bytes).unwrap_or(u32::MAX))
+                .map_err(|error| failure(FailureKind::Internal, format!("cannot set SO_RCVLOWAT: {error}")))?;
+        }
+        ways.extend(receives.then_some(Way::Receive(self.config.receive)));
+        ways.extend(sends.then_some(Way::Send(self.config.method)));
+        Ok(ways)
+    }
+
+    /// Size of the datagrams and of a send, as far as the kernel goes along.
+    fn datagrams(&self, socket: &Socket, notices: &mut Vec<Notice>) -> Datagrams {
+        let v6 = socket.local_addr().is_ok_and(|address| address.is_ipv6());
+        let (family, headers) = if v6 { (Family::V6, 48) } else { (Family::V4, 28) };
+        let from_path = || route_mtu(socket, family).map_or(1472, |mtu| u64::from(mtu).saturating_sub(headers));
+        let size = self.config.datagram.map_or_else(from_path, |size| size.0).min(DATAGRAM_MAX);
+        let size = usize::try_from(size).unwrap_or(1472);
+        let together = (DATAGRAM_MAX as usize / size).clamp(1, SEGMENTS_MAX);
+        let mut lost = |id: &str, what: &str, error: std::io::Error| {
+            let known = notices.iter().any(|notice| notice.id == id);
+            if !known {
+                notices.push(notice(id, format!("{what} is not to be had ({error}): one system call per datagram")));
+            }
+        };
+        let mut batch = size;
+        if self.part.sends && together > 1 {
+            match u16::try_from(size).map_err(std::io::Error::other).and_then(|size| options::set_udp_segment(socket, size)) {
+                Ok(()) => batch = size * together,
+                Err(error) => lost("gso-lost", "UDP segmentation offload (UDP_SEGMENT, Linux 4.18)", error),
+            }
+        }
+        if self.part.receives
+            && let Err(error) = options::enable_udp_gro(socket)
+        {
+            lost("gro-lost", "UDP receive offload (UDP_GRO, Linux 5.0)", error);
+        }
+        Datagrams {
+            size,
+            batch,
+            tag: self.secret.tag(),
+            rate_bps: self.config.pacing.map(|rate| rate.0),
+            patience: QUIET + self.config.burst_off.to_std(),
+        }
+    }
+
+    fn task(&self, flow: u32, way: Way) -> Task {
+        let config = &self.config;
+        let sends = matches!(way, Way::Send(_) | Way::SendDatagrams(_));
+        let list = if sends { &config.sender_cores } else { &config.receiver_cores };
+        let bursts = flow >= config.flows.saturating_sub(config.burst_flows);
+        Task {
+            flow,
+            way,
+            transfer: usize::try_from(config.transfer.0).unwrap_or(usize::MAX),
+            limit: config.bytes.map(|bytes| bytes.0),
+            core: cores::of_flow(list.as_ref(), flow),
+            node: config.memory_node,
+            burst: bursts.then_some(Burst { on: config.burst_on.to_std(), off: config.burst_off.to_std() }),
+        }
+    }
+
+    fn buffer_failure(&self, told: &[WorkerReady]) -> Option<Failure> {
+        let error = told.iter().find_map(|worker| worker.buffer.as_ref().err())?;
+        Some(match self.config.memory_node {
+            Some(node) => failure(
+                FailureKind::Invalid,
+                format!("memory-node: no memory from node {node} on this host ({error}): `numactl --hardware` lists the nodes"),
+            ),
+            None => failure(FailureKind::Internal, format!("no memory for a transfer of {}: {error}", self.config.transfer)),
+        })
+    }
+
+    fn ready(&self, flows: &[Flow], told: Vec<WorkerReady>, mut notices: Vec<Notice>) -> AgentEvent {
+        let root = HostRoot::live();
+        let mut by_flow = Vec::new();
+        by_flow.resize_with(flows.len(), Vec::new);
+        notices.extend(settings::refused_pins(&told));
+        for worker in told {
+            if let Some(place) = by_flow.get_mut(worker.flow as usize) {
+                place.push(worker);
+            }
+        }
+        let settings = FlowSettings {
+            flows: flows
+                .iter()
+                .zip(&by_flow)
+                .map(|(flow, workers)| settings::of_socket(&self.config, self.part, &flow.socket, workers))
+                .collect(),
+            boot_id: root.read("proc/sys/kernel/random/boot_id").ok().map(|id| id.trim().to_owned()),
+        };
+        if let Some(first) = settings.flows.first() {
+            notices.extend(settings::capped_windows(&self.config, &root, first));
+        }
+        AgentEvent::FlowReady { test: self.number, settings, notices }
+    }
+
+    /// Samples until the end of the time, of the data, or of the peer.
+    fn sample(&self, flows: &mut [Flow], events: &EventSender) -> Option<Failure> {
+        let gate = &*self.gate;
+        let schedule = Schedule::new(&self.config);
+        let counters = CounterReader::open(&HostRoot::live());
+        let mut ended_at = None;
+        if let Some(begun) = gate.wait_begun(Instant::now() + FIRST_DATA_PATIENCE) {
+            let stream = self.config.protocol != Protocol::Udp;
+            let zerocopy = stream && self.config.method == SendMethod::Zerocopy;
+            let mut sampler = Sampler::start(begun, flows, counters, stream, zerocopy);
+            for index in 0.. {
+                let Some(end) = schedule.end_of(index) else { break };
+                let over = gate.wait_until(begun + end);
+                let interval = sampler.interval(index, flows);
+                let empty = interval.flows.iter().all(|flow| flow.sent_bytes + flow.received_bytes == 0);
+                // An end right after the end of an interval is not a new one.
+                if !(over && empty && interval.end_ns - interval.start_ns < 1_000_000) {
+                    events.send(AgentEvent::FlowInterval { test: self.number, interval: Box::new(interval) });
+                }
+                if over {
+                    break;
+                }
+            }
+            ended_at = Some(begun.elapsed());
+        }
+        let stopped = gate.is_stopped();
+        self.end_threads(flows);
+        let outcomes = gate.take_outcomes();
+        if stopped {
+            return None;
+        }
+        let Some(ended_at) = ended_at else {
+            return Some(first_failure(&outcomes).unwrap_or_else(|| {
+                let message = format!("no data came within {} s after the start", FIRST_DATA_PATIENCE.as_secs());
+                failure(FailureKind::Connection, message)
+            }));
+        };
+        first_failure(&outcomes).or_else(|| early_end(&schedule, ended_at))
+    }
+
+    fn end_threads(&self, flows: &mut [Flow]) {
+        let gate = &*self.gate;
+        gate.silence();
+        if gate.is_stopped() {
+            // Nobody needs the rest of the data.
+            close(flows);
+        }
+        if !gate.wait_ended(Instant::now() + END_PATIENCE) {
+            gate.stop();
+            close(flows);
+            gate.wait_ended(Instant::now() + END_PATIENCE);
+        }
+        if gate.all_ended() {
+            flows.iter_mut().flat_map(|flow| &mut flow.workers).for_each(Worker::join);
+        }
+    }
+
+    /// Closes the sockets. A fixed pair of ports must be free for the next
+    /// test at once: the server resets what is done, so that no end stays in
+    /// `TIME_WAIT`. All data and the end of the stream were acknowledged then.
+    fn finish(&self, flows: Vec<Flow>) {
+        if self.server && self.config.source_port.is_some() && self.config.protocol != Protocol::Udp {
+            let until = Instant::now() + END_PATIENCE;
+            for flow in &flows {
+                while tcp_info::read(&flow.socket)
+                    .is_ok_and(|info| info.unacked_count > 0 || info.not_sent_bytes.unwrap_or(0) > 0)
+                    && Instant::now() < until
+                {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                // Without it the port is only held for a minute.
+                drop(SockRef::from(&*flow.socket).set_linger(Some(Duration::ZERO)));
+            }
+        }
+        drop(flows);
+    }
+}
+
+fn close(flows: &[Flow]) {
+    for flow in flows {
+        // Fails when the connection is gone already.
+        drop(flow.socket.shutdown(Shutdown::Both));
+    }
+}
+
+fn first_failure(outcomes: &[(u32, Outcome)]) -> Option<Failure> {
+    outcomes.iter().find_map(|(flow, outcome)| match outcome {
+        Outcome::Failed(error) => {
+            Some(failure(FailureKind::Connection, format!("flow {flow}: the data connection failed: {error}")))
+        }
+        Outcome::Stopped | Outcome::Sent | Outcome::EndOfStream => None,
+    })
+}
+
+/// All threads have ended, which is early when the time is not over.
+fn early_end(schedule: &Schedule, ended_at: Duration) -> Option<Failure> {
+    let end = schedule.end()?;
+    (ended_at + EARLY_END < end).then(|| {
+        let (after, of) = (ended_at.as_secs_f64(), end.as_secs_f64());
+        failure(FailureKind::Connection, format!("the other end closed the data connections after {after:.2} of {of:.2} s"))
+    })
+}

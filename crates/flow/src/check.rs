@@ -1,0 +1,109 @@
+//! What makes no sense on any host, found before anything is touched.
+
+use clearstream_schema::{
+    control::{Failure, FailureKind},
+    flow::{FlowConfig, Protocol, ReceiveMethod, SendMethod},
+};
+
+use crate::{data::DATAGRAM_HEADER_BYTES, failure};
+
+/// More flows than this is a slip of the keyboard.
+const FLOWS_MAX: u32 = 1024;
+/// Largest transfer: buffers are per thread.
+const TRANSFER_MAX: u64 = 256 << 20;
+/// Largest UDP payload over IPv4: 65535 less the headers of 20 and 8.
+pub(crate) const DATAGRAM_MAX: u64 = 65_507;
+
+/// Says what to write instead of the first thing that makes no sense.
+pub(crate) fn check(config: &FlowConfig) -> Result<(), Failure> {
+    let wrong = |message: String| Err(failure(FailureKind::Invalid, message));
+    if !(1..=FLOWS_MAX).contains(&config.flows) {
+        return wrong(format!("flows must be 1 to {FLOWS_MAX}, not {}", config.flows));
+    }
+    if !(1..=TRANSFER_MAX).contains(&config.transfer.0) {
+        return wrong(format!("transfer must be 1B to 256MiB, not {}", config.transfer));
+    }
+    if config.bytes.is_none() && config.duration.0 == 0 {
+        return wrong("duration must be longer than zero, as in 10s".to_owned());
+    }
+    if config.bytes.is_some_and(|bytes| bytes.0 == 0) {
+        return wrong("bytes must be more than zero, as in 1GiB".to_owned());
+    }
+    if config.interval.to_std() < std::time::Duration::from_millis(10) {
+        return wrong(format!("interval must be at least 10ms, not {}", config.interval));
+    }
+    if let Some(dscp) = config.dscp.filter(|dscp| *dscp > 63) {
+        return wrong(format!("dscp must be 0 to 63 (RFC 2474), not {dscp}"));
+    }
+    if config.burst_flows > config.flows {
+        return wrong(format!("burst-flows is {} but there are only {} flows", config.burst_flows, config.flows));
+    }
+    if config.burst_flows > 0 && config.burst_on.0 == 0 {
+        return wrong("burst-on must be longer than zero, as in 300ms".to_owned());
+    }
+    if let Some(port) = config.source_port
+        && (port == 0 || u32::from(port) + config.flows > 65_536)
+    {
+        return wrong(format!("source-port {port} and the {} flows after it leave 1 to 65535", config.flows));
+    }
+    for (name, list) in [("sender-cores", &config.sender_cores), ("receiver-cores", &config.receiver_cores)] {
+        if list.as_ref().is_some_and(|list| list.0.is_empty()) {
+            return wrong(format!("{name} is an empty list: write cores as in 0-3,8, or leave it out"));
+        }
+    }
+    if config.protocol == Protocol::Udp { check_udp(config) } else { Ok(()) }
+}
+
+fn check_udp(config: &FlowConfig) -> Result<(), Failure> {
+    let wrong = |message: String| Err(failure(FailureKind::Invalid, message));
+    if config.method != SendMethod::Copy || config.receive != ReceiveMethod::Copy {
+        return wrong(
+            "UDP flows are sent and received by copy, since every datagram's number is written and read: \
+             leave out method and receive"
+                .to_owned(),
+        );
+    }
+    if config.congestion_control.is_some() {
+        return wrong("UDP has no congestion control: leave it out, or write pacing".to_owned());
+    }
+    let least = DATAGRAM_HEADER_BYTES as u64;
+    match config.datagram {
+        Some(size) if !(least..=DATAGRAM_MAX).contains(&size.0) => {
+            wrong(format!("datagram must be {least} to {DATAGRAM_MAX} bytes, not {size}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clearstream_schema::{ByteCount, CoreList, TimeSpan};
+
+    use super::*;
+
+    #[test]
+    fn the_defaults_make_sense_and_slips_are_named() {
+        check(&FlowConfig::default()).unwrap();
+        let base = FlowConfig::default;
+        let udp = || FlowConfig { protocol: Protocol::Udp, ..base() };
+        check(&udp()).unwrap();
+        let slips: [(&str, FlowConfig); 11] = [
+            ("flows", FlowConfig { flows: 0, ..base() }),
+            ("transfer", FlowConfig { transfer: ByteCount(0), ..base() }),
+            ("duration", FlowConfig { duration: TimeSpan(0), ..base() }),
+            ("bytes", FlowConfig { bytes: Some(ByteCount(0)), ..base() }),
+            ("interval", FlowConfig { interval: TimeSpan(1), ..base() }),
+            ("dscp", FlowConfig { dscp: Some(64), ..base() }),
+            ("burst-flows", FlowConfig { burst_flows: 2, ..base() }),
+            ("source-port", FlowConfig { source_port: Some(65_535), flows: 2, ..base() }),
+            ("sender-cores", FlowConfig { sender_cores: Some(CoreList(vec![])), ..base() }),
+            ("method", FlowConfig { method: SendMethod::Sendfile, ..udp() }),
+            ("datagram", FlowConfig { datagram: Some(ByteCount(8)), ..udp() }),
+        ];
+        for (word, config) in slips {
+            let failure = check(&config).unwrap_err();
+            assert_eq!(failure.kind, FailureKind::Invalid);
+            assert!(failure.message.contains(word), "{word}: {failure}");
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Which cores took part: the interrupt core of the receiver, and the cores
+//! that the scheduler chose.
+
+use std::collections::BTreeMap;
+
+use clearstream_schema::flow::{FlowInterval, InterruptCore, SideInterval};
+
+/// A core stands out when it took so much of the softirqs.
+const STANDS_OUT_PERCENT: u64 = 60;
+/// Fewer softirqs than this are background.
+const SOFTIRQS_MIN: u64 = 100;
+
+/// How often each value was seen.
+#[derive(Debug, Default)]
+pub(super) struct Votes(BTreeMap<u32, u64>);
+
+impl Votes {
+    pub(super) fn add(&mut self, value: Option<u32>, weight: u64) {
+        if let Some(value) = value {
+            *self.0.entry(value).or_default() += weight;
+        }
+    }
+
+    /// The value seen most; the lowest of equals.
+    pub(super) fn winner(&self) -> Option<u32> {
+        self.0.iter().rev().max_by_key(|(_, count)| **count).map(|(value, _)| *value)
+    }
+
+    fn share(&self, value: u32) -> Option<(u64, u64)> {
+        let all: u64 = self.0.values().sum();
+        Some((self.0.get(&value)?.checked_mul(100)?.checked_div(all)?, all))
+    }
+}
+
+/// Finds the interrupt core of the receivers of one side.
+#[derive(Debug, Default)]
+pub(super) struct InterruptVotes {
+    softirqs: Votes,
+    incoming: Votes,
+}
+
+impl InterruptVotes {
+    /// Takes an interval of the receiving side.
+    pub(super) fn add(&mut self, side: &SideInterval) {
+        for core in &side.cores {
+            self.softirqs.add(Some(core.core), core.net_rx_count);
+        }
+        for flow in side.flows.iter().filter(|flow| flow.received_bytes > 0) {
+            self.incoming.add(flow.incoming_core, 1);
+        }
+    }
+
+    /// The core that took most of the NET_RX softirqs, where one stands out.
+    pub(super) fn found(&self) -> Option<InterruptCore> {
+        let core = self.softirqs.winner()?;
+        let (share, all) = self.softirqs.share(core)?;
+        (share >= STANDS_OUT_PERCENT && all >= SOFTIRQS_MIN).then(|| InterruptCore {
+            core,
+            softirq_share_percent: u32::try_from(share).unwrap_or(100),
+            confirmed: self.incoming.winner().map(|incoming| incoming == core),
+        })
+    }
+}
+
+/// Where the threads of one flow were seen.
+#[derive(Debug, Default)]
+pub(super) struct SeenCores {
+    pub(super) sender: Votes,
+    pub(super) receiver: Votes,
+    together: u64,
+    intervals: u64,
+}
+
+impl SeenCores {
+    pub(super) fn add(&mut self, sending: &FlowInterval, receiving: &FlowInterval) {
+        self.sender.add(sending.sender_core, 1);
+        self.receiver.add(receiving.receiver_core, 1);
+        if let (Some(sender), Some(receiver)) = (sending.sender_core, receiving.receiver_core) {
+            self.intervals += 1;
+            self.together += u64::from(sender == receiver);
+        }
+    }
+
+    /// Share of the intervals after which both threads were on one core.
+    pub(super) fn together_percent(&self) -> Option<u64> {
+        (self.together * 100).checked_div(self.intervals)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clearstream_schema::counters::CoreCounters;
+
+    use super::*;
+
+    fn interval(counts: &[u64], incoming: Option<u32>) -> SideInterval {
+        SideInterval {
+            cores: (0..)
+                .zip(counts)
+                .map(|(core, count)| CoreCounters { core, net_rx_count: *count, ..CoreCounters::default() })
+                .collect(),
+            flows: vec![FlowInterval { received_bytes: 1, incoming_core: incoming, ..FlowInterval::default() }],
+            ..SideInterval::default()
+        }
+    }
+
+    fn found(intervals: &[SideInterval]) -> Option<InterruptCore> {
+        let mut votes = InterruptVotes::default();
+        intervals.iter().for_each(|interval| votes.add(interval));
+        votes.found()
+    }
+
+    #[test]
+    fn a_core_with_most_softirqs_is_found_and_confirmed() {
+        let core = found(&[interval(&[10, 900], Some(1)), interval(&[90, 1000], Some(1))]).unwrap();
+        assert_eq!(core, InterruptCore { core: 1, softirq_share_percent: 95, confirmed: Some(true) });
+        let other = found(&[interval(&[10, 900], Some(0))]).unwrap();
+        assert_eq!(other.confirmed, Some(false));
+        assert_eq!(found(&[interval(&[10, 900], None)]).unwrap().confirmed, None);
+    }
+
+    #[test]
+    fn no_core_stands_out_of_equals_or_of_silence() {
+        assert_eq!(found(&[interval(&[500, 500], Some(0))]), None);
+        assert_eq!(found(&[interval(&[0, 40], Some(1))]), None);
+        assert_eq!(found(&[]), None);
+    }
+}

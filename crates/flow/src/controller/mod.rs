@@ -1,0 +1,55 @@
+//! The controller's side: drives both agents, joins what they measured.
+
+mod cores;
+mod error;
+mod merge;
+mod notices;
+mod session;
+mod summary;
+
+pub use error::FlowError;
+pub use session::run;
+
+use clearstream_schema::flow::{Direction, FlowSettings, Interval, Notice};
+
+/// What [`run`] tells while it runs.
+#[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "one at a time, and most are the large one")]
+pub enum FlowEvent {
+    /// All flows are connected: what is in force on both sides.
+    Ready {
+        /// At the client.
+        client: FlowSettings,
+        /// At the server.
+        server: FlowSettings,
+    },
+    /// Both sides' facts of one interval.
+    Interval(Interval),
+    /// Something to know; the summary has it, too.
+    Notice(Notice),
+}
+
+/// An end of the test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Client,
+    Server,
+}
+
+/// Sides whose threads receive.
+fn receivers(direction: Direction) -> &'static [Side] {
+    match direction {
+        Direction::Forward => &[Side::Server],
+        Direction::Reverse => &[Side::Client],
+        Direction::Both => &[Side::Client, Side::Server],
+    }
+}
+
+/// Sides whose threads send.
+fn senders(direction: Direction) -> &'static [Side] {
+    match direction {
+        Direction::Forward => &[Side::Client],
+        Direction::Reverse => &[Side::Server],
+        Direction::Both => &[Side::Client, Side::Server],
+    }
+}

@@ -1,0 +1,227 @@
+//! Numbered datagrams: many per system call where the kernel has segmentation
+//! and receive offload, and a count of those that are missing or late.
+
+use std::{
+    io::{self, ErrorKind},
+    thread,
+    time::{Duration, Instant},
+};
+
+use clearstream_sys::{memory::Buffer, socket};
+
+use super::{
+    gate::Outcome,
+    worker::{Datagrams, Loop, Rhythm},
+};
+
+/// Tag (8 bytes) and number (8 bytes, big endian) in front of each datagram.
+pub(crate) const DATAGRAM_HEADER_BYTES: usize = 24;
+/// Most datagrams of one send (`UDP_MAX_SEGMENTS` of kernels before 6.9).
+pub(crate) const SEGMENTS_MAX: usize = 64;
+/// Receive offload joins datagrams up to the largest IP packet.
+pub(super) const RECEIVE_BYTES: usize = 65_536;
+/// Number that means: all is sent, their count follows.
+const LAST: u64 = u64::MAX;
+/// How often the end is said, and how far apart, since it may get lost too.
+const LAST_REPEATS: u32 = 8;
+const LAST_PAUSE: Duration = Duration::from_millis(5);
+/// How long a receiver goes on after the end of the time without the last word.
+const AFTER_END: Duration = Duration::from_millis(500);
+/// A paced sender that is late by more than this does not catch up.
+const CATCH_UP: Duration = Duration::from_millis(20);
+
+/// Numbers each datagram of `batch`.
+fn number(batch: &mut [u8], size: usize, tag: [u8; 8], first: u64) {
+    for (datagram, number) in batch.chunks_mut(size).zip(first..) {
+        datagram[..8].copy_from_slice(&tag);
+        datagram[8..16].copy_from_slice(&number.to_be_bytes());
+    }
+}
+
+/// Sends until told to stop or all is sent, then says how many there were.
+pub(super) fn send(context: &Loop<'_>, datagrams: Datagrams, mut buffer: Buffer) -> Outcome {
+    match send_all(context, datagrams, &mut buffer) {
+        Ok((outcome, count)) => {
+            let mut last = [0; DATAGRAM_HEADER_BYTES];
+            last[..8].copy_from_slice(&datagrams.tag);
+            last[8..16].copy_from_slice(&LAST.to_be_bytes());
+            last[16..].copy_from_slice(&count.to_be_bytes());
+            for _ in 0..LAST_REPEATS {
+                // Refused when the receiver has heard it and gone.
+                drop(context.socket.send(&last));
+                thread::sleep(LAST_PAUSE);
+            }
+            outcome
+        }
+        Err(error) => context.failed(error),
+    }
+}
+
+fn send_all(context: &Loop<'_>, datagrams: Datagrams, buffer: &mut Buffer) -> io::Result<(Outcome, u64)> {
+    let Loop { task, slot, gate, .. } = context;
+    let Datagrams { size, batch, tag, rate_bps, .. } = datagrams;
+    let limit = task.limit.unwrap_or(u64::MAX);
+    let (mut total, mut count) = (0u64, 0u64);
+    let mut rhythm = Rhythm::start(gate, task.burst);
+    gate.begin();
+    let mut due = Instant::now();
+    while !gate.is_silent() {
+        let length = usize::try_from(limit - total).unwrap_or(usize::MAX).min(batch);
+        // The last datagram must have room for its header; what it is longer
+        // than asked for is less than a header.
+        let short = length % size;
+        let length = if short > 0 && short < DATAGRAM_HEADER_BYTES { length - short + DATAGRAM_HEADER_BYTES } else { length };
+        let part = &mut buffer[..length.min(batch)];
+        number(part, size, tag, count);
+        match context.socket.send(part) {
+            Ok(sent) => {
+                total += sent as u64;
+                count += part.len().div_ceil(size) as u64;
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        }
+        slot.moved(total);
+        if total >= limit {
+            return Ok((Outcome::Sent, count));
+        }
+        if let Some(rate) = rate_bps {
+            pace(&mut due, part.len(), rate);
+        }
+        rhythm.beat();
+    }
+    Ok((Outcome::Stopped, count))
+}
+
+/// Sleeps until the bytes just sent have had their time at `rate`. The kernel
+/// paces UDP only behind the fq queueing discipline, so it is done here.
+fn pace(due: &mut Instant, bytes: usize, rate_bps: u64) {
+    *due += Duration::from_nanos((bytes as u128 * 8_000_000_000 / u128::from(rate_bps.max(1))) as u64);
+    let now = Instant::now();
+    if *due > now {
+        thread::sleep(*due - now);
+    } else if now - *due > CATCH_UP {
+        *due = now;
+    }
+}
+
+/// What the numbers of the datagrams tell.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Sequence {
+    received: u64,
+    /// Numbers that were skipped when a later one came.
+    gaps: u64,
+    /// Numbers that came after a later one: each fills a gap.
+    late: u64,
+    next: u64,
+}
+
+impl Sequence {
+    fn take(&mut self, number: u64) {
+        self.received += 1;
+        match number.checked_sub(self.next) {
+            Some(skipped) => {
+                self.gaps += skipped;
+                self.next = number + 1;
+            }
+            None => self.late += 1,
+        }
+    }
+
+    /// There were `count` in all.
+    fn end(&mut self, count: u64) {
+        self.gaps += count.saturating_sub(self.next);
+        self.next = self.next.max(count);
+    }
+}
+
+fn field(datagram: &[u8], at: usize) -> Option<u64> {
+    datagram.get(at..)?.first_chunk().copied().map(u64::from_be_bytes)
+}
+
+/// Receives until the last word, or until the time is over and nothing comes.
+pub(super) fn receive(context: &Loop<'_>, datagrams: Datagrams, mut buffer: Buffer) -> Outcome {
+    let Loop { socket, slot, gate, .. } = context;
+    let mut sequence = Sequence::default();
+    let mut total = 0u64;
+    let mut heard = Instant::now();
+    loop {
+        match socket::receive_segments(*socket, &mut buffer) {
+            Ok(got) => {
+                let mut last = None;
+                for datagram in buffer[..got.length].chunks(got.segment.max(1)) {
+                    // A stranger's, or a preamble that came twice.
+                    if datagram.get(..8) != Some(&datagrams.tag[..]) {
+                        continue;
+                    }
+                    match field(datagram, 8) {
+                        Some(LAST) => last = field(datagram, 16),
+                        Some(number) if number < LAST => {
+                            if sequence.received == 0 {
+                                gate.begin();
+                            }
+                            sequence.take(number);
+                            total += datagram.len() as u64;
+                        }
+                        _ => {}
+                    }
+                }
+                if let Some(count) = last {
+                    sequence.end(count);
+                }
+                slot.sequenced(sequence.received, sequence.gaps, sequence.late);
+                slot.moved(total);
+                if last.is_some() {
+                    return Outcome::EndOfStream;
+                }
+                heard = Instant::now();
+            }
+            // The socket has a receive timeout, since UDP has no end of stream.
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                let quiet = heard.elapsed();
+                if gate.is_stopped() || (gate.is_silent() && quiet > AFTER_END) {
+                    return Outcome::Stopped;
+                }
+                if sequence.received > 0 && quiet > datagrams.patience {
+                    return Outcome::Failed(ErrorKind::TimedOut.into());
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return context.failed(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sequence(numbers: &[u64]) -> Sequence {
+        let mut sequence = Sequence::default();
+        numbers.iter().for_each(|number| sequence.take(*number));
+        sequence
+    }
+
+    #[test]
+    fn gaps_late_ones_and_a_missing_tail_are_told_apart() {
+        assert_eq!(sequence(&[0, 1, 2]), Sequence { received: 3, gaps: 0, late: 0, next: 3 });
+        assert_eq!(sequence(&[0, 3, 4]), Sequence { received: 3, gaps: 2, late: 0, next: 5 });
+        // RFC 4737: 2 and 1 come after 3, so both are reordered and none lost.
+        assert_eq!(sequence(&[0, 3, 2, 1]), Sequence { received: 4, gaps: 2, late: 2, next: 4 });
+        let mut tail = sequence(&[0, 1]);
+        tail.end(10);
+        assert_eq!((tail.gaps, tail.next), (8, 10));
+        tail.end(10);
+        assert_eq!(tail.gaps, 8, "the last word comes several times");
+    }
+
+    #[test]
+    fn every_datagram_of_a_batch_has_its_number() {
+        let mut batch = vec![0; 130];
+        number(&mut batch, 50, *b"12345678", 7);
+        for (index, at) in [(7, 0), (8, 50), (9, 100)] {
+            assert_eq!(&batch[at..at + 8], b"12345678");
+            assert_eq!(field(&batch[at..], 8), Some(index));
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Receiving a stream, by each method.
+
+use std::io::{self, ErrorKind, Read};
+
+use clearstream_schema::flow::ReceiveMethod;
+use clearstream_sys::{
+    memory::Buffer,
+    socket,
+    splice::{Nowhere, Pipe},
+    uring::{UringStream, Way},
+};
+
+use super::{gate::Outcome, worker::Loop};
+
+/// Receives in flight with io_uring.
+const IN_FLIGHT: usize = 2;
+
+/// Receives until the other end has sent all, or the socket is closed.
+pub(super) fn stream(context: &Loop<'_>, method: ReceiveMethod, buffer: Buffer) -> Outcome {
+    let outcome = match method {
+        ReceiveMethod::Copy => copy(context, buffer),
+        ReceiveMethod::Discard => {
+            repeat(context, || socket::discard(context.socket, context.task.transfer))
+        }
+        ReceiveMethod::Splice => through_pipe(context),
+        ReceiveMethod::IoUring => ring(context, buffer),
+    };
+    outcome.unwrap_or_else(|error| context.failed(error))
+}
+
+#[inline]
+fn repeat(context: &Loop<'_>, mut transfer: impl FnMut() -> io::Result<usize>) -> io::Result<Outcome> {
+    let mut total = 0u64;
+    loop {
+        match transfer() {
+            Ok(0) => return Ok(Outcome::EndOfStream),
+            Ok(received) => {
+                if total == 0 {
+                    context.gate.begin();
+                }
+                total += received as u64;
+                context.slot.moved(total);
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn copy(context: &Loop<'_>, mut buffer: Buffer) -> io::Result<Outcome> {
+    let mut socket = context.socket;
+    repeat(context, || socket.read(&mut buffer))
+}
+
+fn through_pipe(context: &Loop<'_>) -> io::Result<Outcome> {
+    let (pipe, nowhere) = (Pipe::open()?, Nowhere::open()?);
+    repeat(context, || pipe.drain(context.socket, context.task.transfer, &nowhere))
+}
+
+fn ring(context: &Loop<'_>, first: Buffer) -> io::Result<Outcome> {
+    let mut buffers = vec![first];
+    while buffers.len() < IN_FLIGHT {
+        buffers.push(Buffer::new(context.task.transfer, context.task.node)?);
+    }
+    let mut stream = UringStream::new(context.descriptor()?, Way::Receive, buffers)?;
+    let (mut total, mut failed) = (0u64, None);
+    stream.start(u64::MAX)?;
+    loop {
+        let in_flight = stream.wait(|result| match result {
+            Ok(received) => {
+                total += received as u64;
+                received > 0
+            }
+            Err(error) => {
+                failed.get_or_insert(error);
+                false
+            }
+        })?;
+        if total > 0 {
+            context.gate.begin();
+        }
+        context.slot.moved(total);
+        if in_flight == 0 {
+            break;
+        }
+    }
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(Outcome::EndOfStream),
+    }
+}

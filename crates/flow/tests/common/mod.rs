@@ -1,0 +1,71 @@
+//! Two agents in this process, and tests between them over loopback.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::atomic::AtomicBool,
+};
+
+use clearstream_control::{EventSender, Handler, Peer, memory_pair};
+use clearstream_flow::{FlowAgent, FlowError, FlowEvent, run};
+use clearstream_schema::{
+    TimeSpan,
+    control::{Failure, FailureKind, Reply, Request},
+    flow::{FlowConfig, FlowSummary, Interval},
+};
+
+/// An agent that can do flows only.
+#[derive(Default)]
+pub struct FlowHandler(pub FlowAgent);
+
+impl Handler for FlowHandler {
+    fn handle(&mut self, request: Request, events: &EventSender) -> Result<Reply, Failure> {
+        match request {
+            Request::FlowPrepare(prepare) => self.0.prepare(prepare, events),
+            Request::FlowStart { test } => self.0.start(test).map(|()| Reply::Empty),
+            Request::FlowStop { test } => self.0.stop(test).map(|()| Reply::Empty),
+            _ => Err(Failure { kind: FailureKind::Unsupported, message: "flows only".to_owned() }),
+        }
+    }
+}
+
+/// Two agents.
+pub fn peers() -> (Peer, Peer) {
+    let peer = || memory_pair(FlowHandler::default()).unwrap();
+    (peer(), peer())
+}
+
+/// A short test without warm-up.
+pub fn short() -> FlowConfig {
+    FlowConfig {
+        duration: TimeSpan::from_millis(300),
+        warm_up: TimeSpan(0),
+        interval: TimeSpan::from_millis(100),
+        ..FlowConfig::default()
+    }
+}
+
+/// Runs a test between two new agents.
+pub fn measure(config: &FlowConfig) -> Result<(FlowSummary, Vec<Interval>), FlowError> {
+    let (mut client, mut server) = peers();
+    measure_with(&mut client, &mut server, config, |_| {})
+}
+
+/// The same between given agents; `each` sees every event.
+pub fn measure_with(
+    client: &mut Peer,
+    server: &mut Peer,
+    config: &FlowConfig,
+    mut each: impl FnMut(&FlowEvent),
+) -> Result<(FlowSummary, Vec<Interval>), FlowError> {
+    let mut intervals = Vec::new();
+    let stop = AtomicBool::new(false);
+    let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let summary = run(client, server, address, config, &stop, &mut |event| {
+        each(&event);
+        if let FlowEvent::Interval(interval) = event {
+            intervals.push(interval);
+        }
+    })?;
+    Ok((summary, intervals))
+}
