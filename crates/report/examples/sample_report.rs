@@ -24,7 +24,8 @@ fn main() {
     let run = folder.join("run");
     drop(fs::remove_dir_all(&run));
     fs::create_dir_all(&folder).unwrap();
-    let reader = clearstream_40ge(&run, &hosts::magny_cours("dtn1"), &hosts::magny_cours("dtn2"), &shape).unwrap();
+    let reader =
+        clearstream_40ge(&run, &hosts::magny_cours("dtn1"), &hosts::magny_cours("dtn2"), &shape).unwrap();
     let start = Instant::now();
     fs::write(folder.join("report.html"), clearstream_report::html(&reader).unwrap()).unwrap();
     let spent = start.elapsed();

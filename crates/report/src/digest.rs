@@ -101,6 +101,8 @@ pub(crate) struct Digest {
     pub(crate) settings: Settings,
     pub(crate) delay_lines: Option<DelayLines>,
     pub(crate) trial_count: usize,
+    /// Both ends named the same run of a kernel; absent when a side did not tell.
+    pub(crate) same_kernel: Option<bool>,
 }
 
 impl Cell {
@@ -113,7 +115,11 @@ impl Cell {
     pub(crate) fn values(&self) -> Vec<f64> {
         let complete: Vec<f64> =
             self.trials.iter().filter(|trial| trial.complete).map(|trial| trial.goodput_bps).collect();
-        if complete.is_empty() { self.trials.iter().map(|trial| trial.goodput_bps).collect() } else { complete }
+        if complete.is_empty() {
+            self.trials.iter().map(|trial| trial.goodput_bps).collect()
+        } else {
+            complete
+        }
     }
 
     /// The trial whose goodput is nearest to the median.
@@ -141,12 +147,7 @@ impl Cell {
 
 impl ExperimentDigest {
     fn new(spec: Experiment) -> Self {
-        Self {
-            spec,
-            cells: Vec::new(),
-            probes: Vec::new(),
-            series: Vec::new(),
-        }
+        Self { spec, cells: Vec::new(), probes: Vec::new(), series: Vec::new() }
     }
 
     /// Every flow trial.
@@ -198,6 +199,7 @@ impl Digest {
             settings: Settings::default(),
             delay_lines: None,
             trial_count: 0,
+            same_kernel: None,
             run,
         };
         for notice in digest.run.notices.clone() {
@@ -226,6 +228,9 @@ impl Digest {
     /// Both ends run on the same cores, as in a lab: their core numbers mean the same.
     pub(crate) fn one_machine(&self) -> bool {
         let (client, server) = (&self.run.client, &self.run.server);
+        if let Some(same) = self.same_kernel {
+            return same;
+        }
         (self.run.lab.is_some() || client.name == server.name)
             && client.cpu_model == server.cpu_model
             && client.processing_units == server.processing_units
@@ -275,6 +280,10 @@ impl Digest {
                     self.note(&notice.id, &notice.message, &trial.experiment);
                 }
                 let reduced = FlowTrial::of(&trial, summary);
+                let ids = (&summary.client_settings.boot_id, &summary.server_settings.boot_id);
+                if let (Some(client), Some(server)) = ids {
+                    self.same_kernel = Some(client == server);
+                }
                 self.settings.add(&trial.experiment, summary);
                 let experiment = self.experiment(&trial.experiment);
                 match experiment.cells.iter_mut().find(|cell| cell.number == trial.cell) {

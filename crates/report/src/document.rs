@@ -130,13 +130,10 @@ fn hosts(digest: &Digest) -> Section {
     let run = &digest.run;
     let interrupt = |role: &str| {
         let server = role == "server" || digest.one_machine();
-        digest
-            .experiments
-            .iter()
-            .find_map(|e| {
-                let receiver_is_server = e.direction() != clearstream_schema::flow::Direction::Reverse;
-                e.interrupt_core().filter(|_| receiver_is_server == server || digest.one_machine())
-            })
+        digest.experiments.iter().find_map(|e| {
+            let receiver_is_server = e.direction() != clearstream_schema::flow::Direction::Reverse;
+            e.interrupt_core().filter(|_| receiver_is_server == server || digest.one_machine())
+        })
     };
     // A lab's links are virtual: nothing that was measured there crossed a slot.
     let crossed = run.lab.is_none();
@@ -192,10 +189,8 @@ fn picture(host: &HostReport, role: &str, (name, role_text): (&str, &str), marks
     let id = identifier(&["host", role]);
     let title = format!("{name} ({role_text})");
     let finding = machine::description(host);
-    let mut table = Table::new(
-        "Nodes of the host",
-        &["Node", "Cores", "#Memory", "Package", "Distances", "Interfaces"],
-    );
+    let mut table =
+        Table::new("Nodes of the host", &["Node", "Cores", "#Memory", "Package", "Distances", "Interfaces"]);
     for node in &host.nodes {
         let packages: Vec<String> = host
             .packages
@@ -229,7 +224,8 @@ fn picture(host: &HostReport, role: &str, (name, role_text): (&str, &str), marks
 }
 
 fn notices(digest: &Digest) -> Table {
-    let mut table = Table::new("Lost capabilities and things to know", &["Notice", "What was seen", "Where", "#Times"]);
+    let mut table =
+        Table::new("Lost capabilities and things to know", &["Notice", "What was seen", "Where", "#Times"]);
     for notice in &digest.notices {
         table.push(vec![
             notice.id.clone(),
@@ -256,7 +252,8 @@ fn failures(digest: &Digest) -> Table {
 }
 
 fn missing(digest: &Digest) -> Table {
-    let mut table = Table::new("Parts of the hosts that could not be read", &["Host", "Part", "Source", "Why"]);
+    let mut table =
+        Table::new("Parts of the hosts that could not be read", &["Host", "Part", "Source", "Why"]);
     for host in [&digest.run.client, &digest.run.server] {
         for part in &host.missing {
             table.push(vec![host.name.clone(), part.part.clone(), part.source.clone(), part.reason.clone()]);
@@ -310,7 +307,10 @@ fn link_text(link: &LabLink) -> String {
         format!("loss {}", crate::format::percent(link.loss_ratio)),
         format!("MTU {}", link.mtu),
     ];
-    parts.insert(1, link.rate.map_or_else(|| "no rate limit".to_owned(), |r| format!("rate {}", rate(r.0 as f64))));
+    parts.insert(
+        1,
+        link.rate.map_or_else(|| "no rate limit".to_owned(), |r| format!("rate {}", rate(r.0 as f64))),
+    );
     parts.join(", ")
 }
 
@@ -318,13 +318,16 @@ fn host_text(host: &HostReport) -> String {
     let mut parts = vec![host.name.clone()];
     parts.extend(host.cpu_model.clone());
     parts.extend(host.kernel.release.as_ref().map(|release| format!("Linux {release}")));
-    parts.extend(host.kernel.congestion_control.as_ref().map(|cc| format!("default congestion control {cc}")));
+    parts
+        .extend(host.kernel.congestion_control.as_ref().map(|cc| format!("default congestion control {cc}")));
     parts.extend(host.kernel.default_qdisc.as_ref().map(|qdisc| format!("default qdisc {qdisc}")));
     if host.limits.virtual_machine == Some(true) {
         parts.push("virtual machine".to_owned());
     }
     parts.extend(host.limits.container.as_ref().map(|kind| format!("in a container ({kind})")));
-    parts.extend(host.limits.cpu_quota_millicores.map(|quota| format!("CPU quota {} cores", quota as f64 / 1000.0)));
+    parts.extend(
+        host.limits.cpu_quota_millicores.map(|quota| format!("CPU quota {} cores", quota as f64 / 1000.0)),
+    );
     parts.extend(host.limits.memory_limit_bytes.map(|limit| format!("memory limit {}", bytes(limit as f64))));
     if host.limits.own_network_namespace == Some(true) {
         parts.push("own network namespace".to_owned());

@@ -99,7 +99,9 @@ pub(crate) fn identifier(parts: &[&str]) -> String {
     let mut text = String::from("figure");
     for part in parts {
         text.push('-');
-        text.extend(part.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }));
+        text.extend(
+            part.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }),
+        );
     }
     text
 }

@@ -50,6 +50,15 @@ pub fn markdown(reader: &Reader) -> Result<String, ReportError> {
     Ok(markdown::render(&document(reader)?))
 }
 
+/// The numbers at the head of the report, one line each: what it is, the
+/// number with its unit, and how sure it is.
+pub fn headlines(reader: &Reader) -> Result<Vec<String>, ReportError> {
+    let digest = digest::Digest::read(reader)?;
+    let line =
+        |headline: summary::Headline| format!("{}: {} ({})", headline.label, headline.value, headline.sure);
+    Ok(summary::headlines(&digest).into_iter().map(line).collect())
+}
+
 /// One line per trial, units in the column names (RFC 4180).
 pub fn csv(reader: &Reader) -> Result<String, ReportError> {
     csv::render(reader)

@@ -159,7 +159,12 @@ mod tests {
             for size in Size::ALL {
                 let text = draw(&host, Marks::default(), size).finish("m", "t", "d", None);
                 for unit in &host.processing_units {
-                    assert!(text.contains(&format!("data-tip=\"core {}:", unit.core)), "{} core {}", host.name, unit.core);
+                    assert!(
+                        text.contains(&format!("data-tip=\"core {}:", unit.core)),
+                        "{} core {}",
+                        host.name,
+                        unit.core
+                    );
                 }
                 for node in &host.nodes {
                     assert!(text.contains(&format!(">node {}</text>", node.node)), "{}", host.name);

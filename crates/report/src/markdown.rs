@@ -33,10 +33,13 @@ pub(crate) fn render(document: &Document) -> String {
         section(&mut out, part);
     }
     out.push_str("\n## Settings: asked for and in force\n");
-    out.push_str("\n| Setting | Asked for | In force, sender | In force, receiver | Trials | Experiments |\n");
+    out.push_str(
+        "\n| Setting | Asked for | In force, sender | In force, receiver | Trials | Experiments |\n",
+    );
     out.push_str("|---|---|---|---|---:|---|\n");
     for row in &document.settings {
-        let name = if row.differs { format!("**{} (differs)**", text(&row.setting)) } else { text(&row.setting) };
+        let name =
+            if row.differs { format!("**{} (differs)**", text(&row.setting)) } else { text(&row.setting) };
         out.push_str(&format!(
             "| {name} | {} | {} | {} | {} | {} |\n",
             text(&row.asked),
@@ -94,7 +97,8 @@ fn figure(out: &mut String, figure: &Figure) {
 
 fn table(out: &mut String, table: &Table) {
     let titles: Vec<String> = table.columns.iter().map(|column| text(&column.title)).collect();
-    let rules: Vec<&str> = table.columns.iter().map(|column| if column.numeric { "---:" } else { "---" }).collect();
+    let rules: Vec<&str> =
+        table.columns.iter().map(|column| if column.numeric { "---:" } else { "---" }).collect();
     out.push_str(&format!("| {} |\n|{}|\n", titles.join(" | "), rules.join("|")));
     for row in &table.rows {
         let cells: Vec<String> = row.cells.iter().map(|cell| text(cell)).collect();

@@ -112,7 +112,11 @@ const NOT_HERE: &str = "\u{2013}";
 
 fn rows_of(summary: &FlowSummary, sender: &SocketSettings, receiver: &SocketSettings) -> Vec<Seen> {
     let asked = &summary.requested;
-    let same = |setting, asked: Option<String>, default: &str, in_sender: Option<String>, in_receiver: Option<String>| {
+    let same = |setting,
+                asked: Option<String>,
+                default: &str,
+                in_sender: Option<String>,
+                in_receiver: Option<String>| {
         let differs = asked.as_ref().is_some_and(|asked| {
             [&in_sender, &in_receiver].into_iter().flatten().any(|in_force| in_force != asked)
         });
@@ -145,11 +149,12 @@ fn rows_of(summary: &FlowSummary, sender: &SocketSettings, receiver: &SocketSett
             receiver: in_receiver,
         }
     };
-    
+
     let first = |cores: &Option<clearstream_schema::CoreList>| {
         cores.as_ref().and_then(|list| list.0.first()).map(u32::to_string)
     };
-    let pinned = |core: Option<u32>| Some(core.map_or_else(|| "not pinned".to_owned(), |core| core.to_string()));
+    let pinned =
+        |core: Option<u32>| Some(core.map_or_else(|| "not pinned".to_owned(), |core| core.to_string()));
     let low_water = asked.receive_low_water.map(|bytes| bytes.0);
     vec![
         buffer("send buffer", asked.send_buffer.or(asked.window).map(|b| b.0), true),
@@ -165,7 +170,11 @@ fn rows_of(summary: &FlowSummary, sender: &SocketSettings, receiver: &SocketSett
             "pacing",
             asked.pacing.map(|rate| crate::format::rate(rate.0 as f64)),
             "none",
-            Some(sender.pacing_rate_bps.map_or_else(|| "none".to_owned(), |bps| crate::format::rate(bps as f64))),
+            Some(
+                sender
+                    .pacing_rate_bps
+                    .map_or_else(|| "none".to_owned(), |bps| crate::format::rate(bps as f64)),
+            ),
             None,
         ),
         same(
@@ -175,8 +184,20 @@ fn rows_of(summary: &FlowSummary, sender: &SocketSettings, receiver: &SocketSett
             None,
             Some(bytes(receiver.receive_low_water_bytes as f64)),
         ),
-        same("sender core", first(&asked.sender_cores), "scheduler's choice", pinned(sender.pinned_core), None),
-        same("receiver core", first(&asked.receiver_cores), "scheduler's choice", None, pinned(receiver.pinned_core)),
+        same(
+            "sender core",
+            first(&asked.sender_cores),
+            "scheduler's choice",
+            pinned(sender.pinned_core),
+            None,
+        ),
+        same(
+            "receiver core",
+            first(&asked.receiver_cores),
+            "scheduler's choice",
+            None,
+            pinned(receiver.pinned_core),
+        ),
         same(
             "memory node",
             asked.memory_node.map(|node| node.to_string()),
@@ -191,8 +212,8 @@ fn rows_of(summary: &FlowSummary, sender: &SocketSettings, receiver: &SocketSett
             Some(bytes(sender.transfer_bytes as f64)),
             Some(bytes(receiver.transfer_bytes as f64)),
         ),
-        same("send method", Some(word(asked.method)), "", sender.method.map(|m| word(m)), None),
-        same("receive method", Some(word(asked.receive)), "", None, receiver.receive.map(|m| word(m))),
+        same("send method", Some(word(asked.method)), "", sender.method.map(word), None),
+        same("receive method", Some(word(asked.receive)), "", None, receiver.receive.map(word)),
         same(
             "flows",
             Some(asked.flows.to_string()),

@@ -49,7 +49,9 @@ pub(crate) fn headlines(digest: &Digest) -> Vec<Headline> {
 fn single_flow(digest: &Digest) -> Option<Headline> {
     let plain = |e: &&ExperimentDigest| matches!(e.spec.figure, Kind::Throughput | Kind::WindowCurve);
     let single = |cell: &&Cell| {
-        cell.trials.first().is_some_and(|trial| trial.flow_count == 1 && !trial.discard && trial.burst_flow_count == 0)
+        cell.trials
+            .first()
+            .is_some_and(|trial| trial.flow_count == 1 && !trial.discard && trial.burst_flow_count == 0)
     };
     let candidates = |placement: bool| {
         digest
@@ -154,7 +156,12 @@ fn interrupt_core(digest: &Digest) -> Option<Headline> {
             .collect();
         format!("Compared with the best neighbour, taken together: {} as the interrupt core.", join(&each))
     };
-    let published = experiment.spec.published.iter().find(|p| published_range(p).is_none()).map(|p| format!("published: {} ({})", p.label, p.source));
+    let published = experiment
+        .spec
+        .published
+        .iter()
+        .find(|p| published_range(p).is_none())
+        .map(|p| format!("published: {} ({})", p.label, p.source));
     Some(Headline {
         label: "Reader on the interrupt core".to_owned(),
         value: signed_percent(ratio),
@@ -222,8 +229,12 @@ pub(crate) fn trust(digest: &Digest) -> Vec<String> {
         text.push_str("; the run did not end by itself (killed, or still running)");
     }
     lines.push(format!("{text}."));
-    let told: Vec<bool> =
-        digest.experiments.iter().flat_map(ExperimentDigest::trials).filter_map(|trial| trial.steady).collect();
+    let told: Vec<bool> = digest
+        .experiments
+        .iter()
+        .flat_map(ExperimentDigest::trials)
+        .filter_map(|trial| trial.steady)
+        .collect();
     if !told.is_empty() {
         let steady = told.iter().filter(|steady| **steady).count();
         lines.push(format!(
@@ -233,7 +244,10 @@ pub(crate) fn trust(digest: &Digest) -> Vec<String> {
     }
     let short = digest.experiments.iter().flat_map(ExperimentDigest::trials).filter(|t| !t.complete).count();
     if short > 0 {
-        lines.push(format!("{} ended early; their samples up to then count where nothing better is there.", count(short, "trial")));
+        lines.push(format!(
+            "{} ended early; their samples up to then count where nothing better is there.",
+            count(short, "trial")
+        ));
     }
     let widest = digest
         .experiments
@@ -249,9 +263,15 @@ pub(crate) fn trust(digest: &Digest) -> Vec<String> {
             percent(middle)
         ));
     } else {
-        lines.push("No cell has the three trials that an interval needs: read the numbers as single observations.".to_owned());
+        lines.push(
+            "No cell has the three trials that an interval needs: read the numbers as single observations."
+                .to_owned(),
+        );
     }
-    lines.push(format!("Trials ran interleaved in a random order (seed {}), so that drift does not look like an effect.", digest.run.seed));
+    lines.push(format!(
+        "Trials ran interleaved in a random order (seed {}), so that drift does not look like an effect.",
+        digest.run.seed
+    ));
     if let Some(lines_of_delay) = &digest.delay_lines {
         let middle = median(&lines_of_delay.late_p50_ns).unwrap_or(0.0);
         lines.push(format!(

@@ -83,11 +83,8 @@ fn browser_loads_the_report_without_an_error_and_finds_every_figure() {
     let page = report(folder.path());
     let file = folder.path().join("report.html");
     fs::write(&file, &page).unwrap();
-    let ids: Vec<&str> = page
-        .split("<figure id=\"")
-        .skip(1)
-        .map(|rest| rest.split('"').next().unwrap())
-        .collect();
+    let ids: Vec<&str> =
+        page.split("<figure id=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
     assert!(ids.len() >= 10, "{ids:?}");
     for scheme in ["light", "dark"] {
         let loaded = load(&file, scheme);

@@ -9,7 +9,8 @@ mod run;
 use clearstream_record::synthetic::{Shape, clearstream_40ge};
 use clearstream_report::{csv, html, markdown};
 
-const HOSTILE: &str = "</title></style><script>alert(1)</script><img src=x onerror=alert(2)>\"' onload='x' {{ 7*7 }} |`=1+1";
+const HOSTILE: &str =
+    "</title></style><script>alert(1)</script><img src=x onerror=alert(2)>\"' onload='x' {{ 7*7 }} |`=1+1";
 
 fn servers() -> (clearstream_schema::host::HostReport, clearstream_schema::host::HostReport) {
     (hosts::nehalem("dtn1"), hosts::nehalem("dtn2"))
@@ -24,7 +25,9 @@ fn the_summary_says_what_can_be_computed_by_hand() {
     assert!(text.contains("**Best single-flow goodput: 22 Gb/s** (median of 3, 95 % interval 21"), "{text}");
     assert!(text.contains("published 20.7 to 23.3 Gb/s (Two servers)"));
     // 27.5 / 22 = 1.25.
-    assert!(text.contains("2 flows: 27.5 Gb/s (median of 3") && text.contains("+25 % over one flow at 22 Gb/s"));
+    assert!(
+        text.contains("2 flows: 27.5 Gb/s (median of 3") && text.contains("+25 % over one flow at 22 Gb/s")
+    );
     // 3.8 of 4 and 7.6 of 8 Gb/s; 16 Gb/s x 10 ms / 8 = 20 MB = 19.1 MiB; knee at 40 MB = 38.1 MiB.
     assert!(text.contains("below the knee: 95 %** (median of 2, too few for an interval)"), "{text}");
     assert!(text.contains("16 Gb/s from a window of 38.1 MiB on; the bandwidth-delay product is 19.1 MiB"));
@@ -84,7 +87,8 @@ fn a_full_record_has_every_figure_and_loads_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let shape = Shape { repetitions: 3, matrices: vec![8], failing_trial: Some(5), ..Shape::default() };
     let reader =
-        clearstream_40ge(folder.path(), &hosts::nehalem("dtn1"), &hosts::magny_cours("dtn2"), &shape).unwrap();
+        clearstream_40ge(folder.path(), &hosts::nehalem("dtn1"), &hosts::magny_cours("dtn2"), &shape)
+            .unwrap();
     let page = html(&reader).unwrap();
     let text = markdown(&reader).unwrap();
     for id in FIGURES {
@@ -104,7 +108,9 @@ fn a_full_record_has_every_figure_and_loads_nothing() {
     }
     assert!(page.starts_with("<!doctype html>"), "{}", &page[..60]);
     assert!(page.contains("published knee 40.38 MB"));
-    for part in ["## Summary", "## Settings: asked for and in force", "## Failed trials", "## Where this comes from"] {
+    for part in
+        ["## Summary", "## Settings: asked for and in force", "## Failed trials", "## Where this comes from"]
+    {
         assert!(text.contains(part), "{part}");
     }
     assert!(text.contains("port 5001 is in use on the server"), "the failed trial");
@@ -135,7 +141,17 @@ fn csv_has_a_line_per_trial_with_units_in_its_names() {
     let names: Vec<&str> = lines[0].split(',').collect();
     assert_eq!(
         names[..9],
-        ["experiment", "trial", "cell", "repetition", "started", "level_flows", "level_receiver_cores", "level_sender_cores", "level_window"]
+        [
+            "experiment",
+            "trial",
+            "cell",
+            "repetition",
+            "started",
+            "level_flows",
+            "level_receiver_cores",
+            "level_sender_cores",
+            "level_window"
+        ]
     );
     let column = |name: &str| names.iter().position(|known| *known == name).unwrap();
     for line in &lines[1..] {
@@ -152,9 +168,15 @@ fn a_discarding_receiver_is_called_so() {
     let folder = tempfile::tempdir().unwrap();
     let mut trials = run::round_numbers();
     let number = trials.len() as u32;
-    trials.push(run::trial(number, "flows", 9, &[("flows", 1.into())], run::flow(90.0, |s| {
-        s.requested.receive = clearstream_schema::flow::ReceiveMethod::Discard;
-    })));
+    trials.push(run::trial(
+        number,
+        "flows",
+        9,
+        &[("flows", 1.into())],
+        run::flow(90.0, |s| {
+            s.requested.receive = clearstream_schema::flow::ReceiveMethod::Discard;
+        }),
+    ));
     let reader = run::write(folder.path(), run::study("Two servers"), servers(), trials);
     let text = markdown(&reader).unwrap();
     assert!(text.contains("1 flow, discard"));
@@ -176,13 +198,19 @@ fn a_lab_matrix_is_drawn_once_per_steering() {
                     ("sender-cores", sender.into()),
                     ("receiver-cores", receiver.into()),
                 ];
-                trials.push(run::trial(number, "pins", number, &factors, run::flow(gbps, |s| {
-                    s.interrupt_core = Some(clearstream_schema::flow::InterruptCore {
-                        core: steering,
-                        softirq_share_percent: 90,
-                        confirmed: None,
-                    });
-                })));
+                trials.push(run::trial(
+                    number,
+                    "pins",
+                    number,
+                    &factors,
+                    run::flow(gbps, |s| {
+                        s.interrupt_core = Some(clearstream_schema::flow::InterruptCore {
+                            core: steering,
+                            softirq_share_percent: 90,
+                            confirmed: None,
+                        });
+                    }),
+                ));
             }
         }
     }

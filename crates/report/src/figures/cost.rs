@@ -77,7 +77,8 @@ fn bars(digest: &Digest, experiment: &ExperimentDigest) -> Vec<Bar> {
     for cell in &experiment.cells {
         let label = cell.label(&factors);
         let mut split = CpuSplit::default();
-        for series in experiment.series.iter().filter(|s| s.cell == cell.number && s.cpu.received_bytes > 0.0) {
+        for series in experiment.series.iter().filter(|s| s.cell == cell.number && s.cpu.received_bytes > 0.0)
+        {
             if series.typical || split.received_bytes == 0.0 {
                 split = series.cpu;
             }
@@ -121,11 +122,8 @@ fn finding(bars: &[Bar]) -> String {
     let dearest = totals.iter().max_by(|a, b| a.1.total_cmp(&b.1));
     match cheapest.zip(dearest) {
         Some((low, high)) => {
-            let mut text = format!(
-                "A gigabyte costs {} CPU s at both ends together ({})",
-                number(low.1),
-                low.0
-            );
+            let mut text =
+                format!("A gigabyte costs {} CPU s at both ends together ({})", number(low.1), low.0);
             if low.0 != high.0 {
                 text.push_str(&format!(" to {} CPU s ({})", number(high.1), high.0));
             }
@@ -164,7 +162,12 @@ fn draw(bars: &[Bar], size: Size) -> Svg {
         let (bar_top, bar_height) = size.pick((top + 7.0, height - 14.0), (top + 25.0, height - 31.0));
         let label = bar.label();
         match size {
-            Size::Wide => plot.svg.text(area.left - 12.0, top + height / 2.0 + 4.0, "rowlabel end", &fitted(&label, left - 16.0)),
+            Size::Wide => plot.svg.text(
+                area.left - 12.0,
+                top + height / 2.0 + 4.0,
+                "rowlabel end",
+                &fitted(&label, left - 16.0),
+            ),
             Size::Narrow => plot.svg.text(area.left + 2.0, top + 18.0, "rowlabel halo start", &label),
         }
         let mut at = 0.0;
@@ -172,7 +175,13 @@ fn draw(bars: &[Bar], size: Size) -> Svg {
             let (from, to) = (plot.x.at(at), plot.x.at(at + value));
             let tip = format!("{label}: {} {} CPU s per GB", KINDS[kind].1, number(*value));
             plot.svg.tipped(&tip, |svg| {
-                svg.rect(from, bar_top, (to - from - 0.75).max(0.5), bar_height, &format!("bar {}", KINDS[kind].0));
+                svg.rect(
+                    from,
+                    bar_top,
+                    (to - from - 0.75).max(0.5),
+                    bar_height,
+                    &format!("bar {}", KINDS[kind].0),
+                );
             });
             at += value;
         }

@@ -31,7 +31,9 @@ pub(crate) fn figure(digest: &Digest, experiment: &ExperimentDigest) -> Option<F
     let finding = finding(digest, &all)?;
     let mut notes: Vec<String> = Vec::new();
     if all.len() > tracks.len() {
-        notes.push("Of repeated probes the one with the middle median is drawn; all are in the table.".to_owned());
+        notes.push(
+            "Of repeated probes the one with the middle median is drawn; all are in the table.".to_owned(),
+        );
     }
     for (_, probe) in &experiment.probes {
         for direction in &probe.directions {
@@ -42,9 +44,11 @@ pub(crate) fn figure(digest: &Digest, experiment: &ExperimentDigest) -> Option<F
                 notes.push(format!("{} to {}: {}.", direction.from, direction.to, facts.join(", ")));
             }
         }
-        notes.extend(probe.bandwidth_delay_product_bytes.zip(probe.requested.rate).map(|(product, rate)| {
-            format!("Bandwidth-delay product at {rate}: {}.", bytes(product as f64))
-        }));
+        notes.extend(
+            probe.bandwidth_delay_product_bytes.zip(probe.requested.rate).map(|(product, rate)| {
+                format!("Bandwidth-delay product at {rate}: {}.", bytes(product as f64))
+            }),
+        );
     }
     notes.sort();
     notes.dedup();
@@ -179,7 +183,12 @@ fn draw(digest: &Digest, tracks: &[Track<'_>], size: Size) -> Svg {
 fn draw_track(plot: &mut Plot, track: &Track<'_>, middle: f64, top: f64, size: Size) {
     let stats = track.stats;
     match size {
-        Size::Wide => plot.svg.text(plot.area.left - 12.0, middle + 4.0, "rowlabel end", &fitted(&track.label, plot.area.left - 16.0)),
+        Size::Wide => plot.svg.text(
+            plot.area.left - 12.0,
+            middle + 4.0,
+            "rowlabel end",
+            &fitted(&track.label, plot.area.left - 16.0),
+        ),
         Size::Narrow => plot.svg.text(plot.area.left + 4.0, top + 18.0, "rowlabel halo start", &track.label),
     }
     let at = |ns: u64| plot.x.at((ns as f64 / 1e6).min(plot.x.domain().1));
@@ -200,7 +209,12 @@ fn draw_track(plot: &mut Plot, track: &Track<'_>, middle: f64, top: f64, size: S
         svg.rect(p90 - 0.75, middle - 6.0, 1.5, 12.0, "bar s0");
         svg.rounded(p50 - 1.75, middle - 9.0, 3.5, 18.0, 1.5, "median s0");
         if cut {
-            svg.text(max, middle - 8.0, "note halo end", &format!("longest {} \u{2192}", milliseconds(stats.max_ns as f64)));
+            svg.text(
+                max,
+                middle - 8.0,
+                "note halo end",
+                &format!("longest {} \u{2192}", milliseconds(stats.max_ns as f64)),
+            );
         }
     });
 }
@@ -208,7 +222,20 @@ fn draw_track(plot: &mut Plot, track: &Track<'_>, middle: f64, top: f64, size: S
 fn table(tracks: &[Track<'_>]) -> Table {
     let mut table = Table::new(
         "Round-trip time in ms",
-        &["Probe", "#Trial", "#Answered", "#Lost", "#Min", "#Mean", "#Median", "#p90", "#p99", "#Max", "#Jitter", "Clock"],
+        &[
+            "Probe",
+            "#Trial",
+            "#Answered",
+            "#Lost",
+            "#Min",
+            "#Mean",
+            "#Median",
+            "#p90",
+            "#p99",
+            "#Max",
+            "#Jitter",
+            "Clock",
+        ],
     );
     for track in tracks {
         let stats = track.stats;

@@ -60,8 +60,12 @@ pub(crate) fn finding(experiment: &ExperimentDigest) -> Option<String> {
         let gain = estimate.median / single.median - 1.0;
         text.push_str(&format!(", {} over one flow at {}", signed_percent(gain), rate(single.median)));
     }
-    if let Some((_, _, theirs)) =
-        experiment.spec.published.iter().filter(|p| !p.factors.is_empty() && belongs(p, best)).find_map(published_range)
+    if let Some((_, _, theirs)) = experiment
+        .spec
+        .published
+        .iter()
+        .filter(|p| !p.factors.is_empty() && belongs(p, best))
+        .find_map(published_range)
     {
         text.push_str(&format!("; {theirs}"));
     }
@@ -133,7 +137,9 @@ fn draw(experiment: &ExperimentDigest, size: Size) -> Svg {
         let middle = area.top + row_height * (index as f64 + size.pick(0.5, 0.68));
         let label = cell.label(&factors);
         match size {
-            Size::Wide => plot.svg.text(area.left - 12.0, middle + 4.0, "rowlabel end", &fitted(&label, left - 16.0)),
+            Size::Wide => {
+                plot.svg.text(area.left - 12.0, middle + 4.0, "rowlabel end", &fitted(&label, left - 16.0))
+            }
             Size::Narrow => plot.svg.text(area.left + 4.0, middle - 16.0, "rowlabel halo start", &label),
         }
         row(&mut plot, cell, &experiment.spec.published, index, middle, size);
@@ -199,7 +205,10 @@ pub(crate) fn table(experiment: &ExperimentDigest) -> Table {
             .published
             .iter()
             .filter(|p| belongs(p, cell))
-            .filter_map(|p| published_range(p).map(|r| r.2.trim_start_matches("published ").trim_end_matches(" Gb/s").to_owned()))
+            .filter_map(|p| {
+                published_range(p)
+                    .map(|r| r.2.trim_start_matches("published ").trim_end_matches(" Gb/s").to_owned())
+            })
             .collect();
         table.push(vec![
             cell.label(&factors),
@@ -207,7 +216,11 @@ pub(crate) fn table(experiment: &ExperimentDigest) -> Table {
             gbps(estimate.median),
             estimate.interval_text(gbps),
             format!("{} to {}", gbps(lowest), gbps(highest)),
-            if retransmits.is_empty() { "\u{2013}".to_owned() } else { retransmits.iter().sum::<u64>().to_string() },
+            if retransmits.is_empty() {
+                "\u{2013}".to_owned()
+            } else {
+                retransmits.iter().sum::<u64>().to_string()
+            },
             theirs.join(", "),
         ]);
     }

@@ -77,7 +77,8 @@ fn panels(digest: &Digest, series: &Series) -> Vec<Panel> {
         .into_iter()
         .map(|client| {
             let mut lines = Vec::new();
-            let mine: Vec<&InterfaceSeries> = series.interfaces.iter().filter(|i| i.client == client).collect();
+            let mine: Vec<&InterfaceSeries> =
+                series.interfaces.iter().filter(|i| i.client == client).collect();
             for (index, interface) in mine.iter().enumerate() {
                 for (points, way, shift) in [(&interface.received, "in", 0), (&interface.sent, "out", 1)] {
                     if highest(points) > quiet {

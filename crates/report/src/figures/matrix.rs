@@ -57,7 +57,8 @@ impl Matrix {
             experiment.varying_factors().into_iter().filter(|name| !cores.contains(&name.as_str())).collect();
         let mut groups: BTreeMap<Vec<String>, Vec<Cell>> = BTreeMap::new();
         for cell in &experiment.cells {
-            let key = others.iter().filter_map(|name| Some(level_of(name, cell.factors.get(name)?))).collect();
+            let key =
+                others.iter().filter_map(|name| Some(level_of(name, cell.factors.get(name)?))).collect();
             groups.entry(key).or_default().push(cell.clone());
         }
         groups
@@ -72,7 +73,8 @@ impl Matrix {
         let mut counts = BTreeMap::new();
         for cell in &cells {
             let first = cell.trials.first();
-            let sender = cell.factors.get("sender-cores").and_then(core).or(first.and_then(|t| t.sender_core));
+            let sender =
+                cell.factors.get("sender-cores").and_then(core).or(first.and_then(|t| t.sender_core));
             if let (Some(sender), Some(receiver), Some(estimate)) =
                 (sender, receiver_of(cell), cell.goodput())
             {
@@ -205,7 +207,10 @@ fn figure(digest: &Digest, experiment: &ExperimentDigest, matrix: &Matrix, index
     }
     let missing = matrix.senders.len() * matrix.receivers.len() - matrix.medians.len();
     if missing > 0 {
-        notes.push(format!("{} could not be measured (drawn as crosses).", crate::format::count(missing, "pair")));
+        notes.push(format!(
+            "{} could not be measured (drawn as crosses).",
+            crate::format::count(missing, "pair")
+        ));
     }
     Figure {
         drawings: draw_both(&id, &title, &finding, |size| draw(matrix, digest.one_machine(), size)),
@@ -248,7 +253,13 @@ fn finding(matrix: &Matrix) -> String {
             match best.zip(worst) {
                 Some(((b, high), (w, low))) => format!(
                     "Best with sender {} and receiver {} ({}), worst with {} and {} ({}, {}); no core stood out as the interrupt core.",
-                    b.0, b.1, rate(*high), w.0, w.1, rate(*low), signed_percent(low / high - 1.0)
+                    b.0,
+                    b.1,
+                    rate(*high),
+                    w.0,
+                    w.1,
+                    rate(*low),
+                    signed_percent(low / high - 1.0)
                 ),
                 None => String::new(),
             }
@@ -357,7 +368,8 @@ fn headings(
         let from = at[first];
         let to = at[first + length - 1] + cell;
         let long = to - from > 44.0;
-        let name = if long { place.group_name() } else { place.node.map_or_else(String::new, |n| n.to_string()) };
+        let name =
+            if long { place.group_name() } else { place.node.map_or_else(String::new, |n| n.to_string()) };
         if across {
             svg.line((left + from, top - 24.0), (left + to - 1.0, top - 24.0), "bracket");
             svg.text(left + (from + to) / 2.0, top - 30.0, "group middle", &name);
@@ -383,7 +395,14 @@ fn mark_interrupt_core(
     let width = across.last().copied().unwrap_or(0.0) + cell;
     let height = down.last().copied().unwrap_or(0.0) + cell;
     if one_machine && let Some(column) = matrix.senders.iter().position(|p| p.core == core) {
-        svg.rounded(left + across[column] - 1.5, top - 1.5, cell + 2.0, height + 2.0, 4.0, "irq-outline thin");
+        svg.rounded(
+            left + across[column] - 1.5,
+            top - 1.5,
+            cell + 2.0,
+            height + 2.0,
+            4.0,
+            "irq-outline thin",
+        );
     }
     if let Some(row) = matrix.receivers.iter().position(|p| p.core == core) {
         let y = top + down[row];
@@ -401,14 +420,16 @@ fn table(matrix: &Matrix) -> Table {
         .collect();
     let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
     let trials: usize = matrix.counts.values().sum();
-    let mut table = Table::new(
-        format!("Median goodput in Gb/s, {}", crate::format::count(trials, "trial")),
-        &titles,
-    );
+    let mut table =
+        Table::new(format!("Median goodput in Gb/s, {}", crate::format::count(trials, "trial")), &titles);
     for receiver in &matrix.receivers {
         let marked = matrix.interrupt_core == Some(receiver.core);
-        let name =
-            format!("{} ({}){}", receiver.core, receiver.group_name(), if marked { ", interrupt core" } else { "" });
+        let name = format!(
+            "{} ({}){}",
+            receiver.core,
+            receiver.group_name(),
+            if marked { ", interrupt core" } else { "" }
+        );
         let values = matrix.senders.iter().map(|sender| {
             matrix
                 .medians

@@ -9,7 +9,11 @@ use crate::{
     digest::{Cell, Digest, ExperimentDigest, most_named},
     estimate::{Estimate, median},
     figure::{Figure, LegendItem, Table, draw_both, identifier, published_range},
-    figures::{goodput::published_legend, order::{Boundary, Place, boundary, node_runs, sorted}, series_class},
+    figures::{
+        goodput::published_legend,
+        order::{Boundary, Place, boundary, node_runs, sorted},
+        series_class,
+    },
     format::{core, gbps, level, rate, signed_percent},
     svg::{
         Svg,
@@ -76,8 +80,7 @@ fn panels(digest: &Digest, experiment: &ExperimentDigest) -> Vec<Panel> {
         return Vec::new();
     }
     let row = if senders >= receivers { "sender-cores" } else { "receiver-cores" };
-    let others: Vec<String> =
-        experiment.varying_factors().into_iter().filter(|name| name != row).collect();
+    let others: Vec<String> = experiment.varying_factors().into_iter().filter(|name| name != row).collect();
     let mut grouped: BTreeMap<Vec<String>, Vec<&Cell>> = BTreeMap::new();
     for cell in &experiment.cells {
         let key = others.iter().map(|name| cell.factors.get(name).map(level).unwrap_or_default()).collect();
@@ -87,7 +90,8 @@ fn panels(digest: &Digest, experiment: &ExperimentDigest) -> Vec<Panel> {
         .into_values()
         .filter_map(|cells| {
             let direction = cells.first()?.trials.first()?.direction;
-            let host = if row == "sender-cores" { digest.sender(direction) } else { digest.receiver(direction) };
+            let host =
+                if row == "sender-cores" { digest.sender(direction) } else { digest.receiver(direction) };
             let estimates: BTreeMap<u32, Estimate> = cells
                 .iter()
                 .filter_map(|cell| Some((core(cell.factors.get(row)?)?, cell.goodput()?)))
@@ -192,7 +196,8 @@ fn draw_panel(
     let (y, y_ticks) = Scale::from_zero(highest, 4);
     let x = Scale::Linear { domain: (0.0, 1.0), range: (0.0, 1.0) };
     let mut plot = Plot::on(svg, area, (x, Vec::new(), ""), (y, tick_labels(&y_ticks), "Gb/s"));
-    let gaps = panel.places.windows(2).filter_map(|pair| boundary(pair[0], pair[1])).map(gap_units).sum::<f64>();
+    let gaps =
+        panel.places.windows(2).filter_map(|pair| boundary(pair[0], pair[1])).map(gap_units).sum::<f64>();
     let unit = ((area.right - area.left) / (panel.places.len() as f64 + gaps)).min(56.0);
     let mut at = area.left;
     let mut starts = Vec::with_capacity(panel.places.len());

@@ -1,7 +1,7 @@
 //! The stairs from the lanes of the NIC's slot down to what was measured: raw
 //! signalling, line code, packet overhead, network rate, best goodput.
 
-use clearstream_schema::host::{HostReport, Nic, PcieCeiling, PciDevice};
+use clearstream_schema::host::{HostReport, Nic, PciDevice, PcieCeiling};
 
 use crate::{
     figure::{Figure, LegendItem, Table, draw_both, identifier},
@@ -78,7 +78,8 @@ pub(crate) fn figure(host: &HostReport, role: &str, best_bps: Option<f64>) -> Op
 }
 
 fn steps(nic: &Nic, ceiling: &PcieCeiling, best_bps: Option<f64>) -> Vec<Step> {
-    let plain = |name: String, because: String, bps| Step { name, because, bps, low_bps: None, class: "stair" };
+    let plain =
+        |name: String, because: String, bps| Step { name, because, bps, low_bps: None, class: "stair" };
     let mut steps = vec![
         plain(
             format!("PCIe Gen{} x{}, raw", ceiling.generation, ceiling.lane_count),
@@ -136,7 +137,11 @@ fn finding(nic: &Nic, ceiling: &PcieCeiling, best_bps: Option<f64>) -> String {
         None => String::new(),
     };
     let measured = best_bps.map_or_else(String::new, |best| {
-        format!("; the best goodput, {}, is {} of its upper end", rate(best), percent(best / ceiling.optimistic_bps))
+        format!(
+            "; the best goodput, {}, is {} of its upper end",
+            rate(best),
+            percent(best / ceiling.optimistic_bps)
+        )
     });
     format!("{slot}{link}{measured}.")
 }
@@ -176,7 +181,8 @@ fn draw_step(plot: &mut Plot, step: &Step, above: Option<f64>, (top, height): (f
         plot.svg.line((above, bar_top - size.pick(4.0, 28.0)), (above, bar_top + bar_height), "stair-edge");
     }
     let tip = format!("{}: {}", step.name, rate(step.bps));
-    plot.svg.tipped(&tip, |svg| svg.rect(left, bar_top, end - left, bar_height, &format!("bar {}", step.class)));
+    plot.svg
+        .tipped(&tip, |svg| svg.rect(left, bar_top, end - left, bar_height, &format!("bar {}", step.class)));
     if let Some(low) = step.low_bps {
         let low = plot.x.at(low / 1e9);
         plot.svg.rect(low, bar_top, end - low, bar_height, "stair-range");

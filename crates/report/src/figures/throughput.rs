@@ -109,7 +109,8 @@ fn draw(experiment: &ExperimentDigest, size: Size) -> Svg {
     }
     for strong in [false, true] {
         for series in all.iter().filter(|series| series.typical == strong) {
-            let class = format!("line {}{}", class_of(experiment, series), if strong { "" } else { " faint" });
+            let class =
+                format!("line {}{}", class_of(experiment, series), if strong { "" } else { " faint" });
             plot.line(&in_gbps(&downsample(&series.goodput, MAX_POINTS)), &class);
         }
     }

@@ -195,12 +195,7 @@ fn draw(experiment: &ExperimentDigest, model: &WindowModel, size: Size) -> Svg {
     let mut plot =
         Plot::on(svg, area, (x, x_ticks, "window (log scale)"), (y, tick_labels(&y_ticks), "Gb/s"));
     draw_theirs(&mut plot, &theirs);
-    plot.rule_at(
-        model.product_bytes(),
-        "product",
-        &format!("BDP {}", bytes(model.product_bytes())),
-        0,
-    );
+    plot.rule_at(model.product_bytes(), "product", &format!("BDP {}", bytes(model.product_bytes())), 0);
     draw_model(&mut plot, model, low, high);
     draw_ours(&mut plot, experiment, model);
     plot.svg

@@ -49,7 +49,14 @@ pub(super) fn draw(svg: &mut Svg, host: &HostReport, (x, y): (f64, f64), size: S
             let class = format!("hop{}", step(host, *distance));
             let at = (left + cell * column as f64, top + cell * index as f64);
             svg.tipped(&tip, |svg| {
-                svg.rounded(at.0, at.1, cell - 1.5, cell - 1.5, (cell / 10.0).min(3.0), &format!("core {class}"));
+                svg.rounded(
+                    at.0,
+                    at.1,
+                    cell - 1.5,
+                    cell - 1.5,
+                    (cell / 10.0).min(3.0),
+                    &format!("core {class}"),
+                );
                 if cell >= 20.0 {
                     let middle = ((cell - 1.5) / 2.0, cell / 2.0 + 4.0);
                     let class = format!("core-number middle {class}");

@@ -62,11 +62,13 @@ pub(super) struct Layout {
 
 /// Hops from each node to the node of the first NIC in a slot, and its name.
 pub(super) fn hops_by_node(host: &HostReport) -> Option<(String, BTreeMap<u32, u32>)> {
-    let nic = host.nics.iter().find(|nic| {
-        nic.pci_address.is_some() && nic.node.is_some() && nic.hops.len() == host.nodes.len()
-    })?;
-    (host.nodes.len() > 1)
-        .then(|| (nic.name.clone(), host.nodes.iter().map(|n| n.node).zip(nic.hops.iter().copied()).collect()))
+    let nic = host
+        .nics
+        .iter()
+        .find(|nic| nic.pci_address.is_some() && nic.node.is_some() && nic.hops.len() == host.nodes.len())?;
+    (host.nodes.len() > 1).then(|| {
+        (nic.name.clone(), host.nodes.iter().map(|n| n.node).zip(nic.hops.iter().copied()).collect())
+    })
 }
 
 /// Cores to ring: the flows' interrupt core where known, else the cores that
@@ -131,7 +133,14 @@ impl Layout {
         if !virtual_names.is_empty() {
             height += 26.0;
         }
-        Self { groups, loose, virtual_names, width: width.min(limit).max(NIC_WIDTH + 4.0) + 2.0, height, body_height }
+        Self {
+            groups,
+            loose,
+            virtual_names,
+            width: width.min(limit).max(NIC_WIDTH + 4.0) + 2.0,
+            height,
+            body_height,
+        }
     }
 
     /// Draws everything at the upper left corner.
@@ -211,7 +220,10 @@ impl Group {
         let centre = node.x + node.width / 2.0;
         let x = self.x + (centre - NIC_WIDTH / 2.0 + slot as f64 * width).clamp(0.0, room);
         let y = self.y + self.height + NIC_DROP;
-        let from = (self.x + centre.clamp(x - self.x + 12.0, x - self.x + NIC_WIDTH - 12.0), self.y + node.y + node.height);
+        let from = (
+            self.x + centre.clamp(x - self.x + 12.0, x - self.x + NIC_WIDTH - 12.0),
+            self.y + node.y + node.height,
+        );
         svg.line(from, (from.0, y), "wire");
         nic_box(svg, host, index, (x, y), "nic");
     }

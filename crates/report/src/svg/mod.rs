@@ -61,8 +61,7 @@ impl Svg {
     /// A rectangle with round corners.
     pub(crate) fn rounded(&mut self, x: f64, y: f64, width: f64, height: f64, radius: f64, class: &str) {
         let [x, y, w, h] = [x, y, width.max(0.0), height.max(0.0)].map(coordinate);
-        let radius =
-            if radius > 0.0 { format!(" rx=\"{}\"", coordinate(radius)) } else { String::new() };
+        let radius = if radius > 0.0 { format!(" rx=\"{}\"", coordinate(radius)) } else { String::new() };
         self.push(format_args!(
             "<rect x=\"{x}\" y=\"{y}\" width=\"{w}\" height=\"{h}\"{radius} class=\"{class}\"/>"
         ));

@@ -64,12 +64,8 @@ pub(crate) struct Plot {
 impl Plot {
     /// Adds axes inside `area` of `svg`. Only horizontal grid lines: values are read off them.
     pub(crate) fn on(svg: Svg, area: Area, x: (Scale, Vec<Tick>, &str), y: (Scale, Vec<Tick>, &str)) -> Self {
-        let mut plot = Self {
-            svg,
-            x: x.0.over((area.left, area.right)),
-            y: y.0.over((area.bottom, area.top)),
-            area,
-        };
+        let mut plot =
+            Self { svg, x: x.0.over((area.left, area.right)), y: y.0.over((area.bottom, area.top)), area };
         for (value, label) in &y.1 {
             let at = plot.y.at(*value);
             plot.svg.line((area.left, at), (area.right, at), if *value == 0.0 { "axis" } else { "grid" });
@@ -120,7 +116,13 @@ impl Plot {
     pub(crate) fn published_band(&mut self, low: f64, high: f64) {
         let (upper, lower) = (self.y.at(high.max(low)), self.y.at(low.min(high)));
         if lower - upper > 1.0 {
-            self.svg.rect(self.area.left, upper, self.area.right - self.area.left, lower - upper, "theirs-band");
+            self.svg.rect(
+                self.area.left,
+                upper,
+                self.area.right - self.area.left,
+                lower - upper,
+                "theirs-band",
+            );
             self.svg.line((self.area.left, lower), (self.area.right, lower), "theirs");
         }
         self.svg.line((self.area.left, upper), (self.area.right, upper), "theirs");
@@ -139,7 +141,12 @@ impl Plot {
         }
         let overflow = (lowest - room).max(0.0);
         for ((_, text, class), at) in labels.iter().zip(placed) {
-            self.svg.text(self.area.right + 8.0, at - overflow + 4.0, &format!("endlabel start {class}"), text);
+            self.svg.text(
+                self.area.right + 8.0,
+                at - overflow + 4.0,
+                &format!("endlabel start {class}"),
+                text,
+            );
         }
     }
 }
@@ -161,8 +168,11 @@ pub(crate) fn fitted(text: &str, width: f64) -> String {
 /// Text of ticks that are all multiples of one step: as many decimals as the step needs.
 pub(crate) fn tick_labels(ticks: &[f64]) -> Vec<Tick> {
     let step = ticks.windows(2).map(|pair| (pair[1] - pair[0]).abs()).fold(f64::INFINITY, f64::min);
-    let decimals =
-        if step.is_finite() && step > 0.0 { (-(step.log10() + 1e-9).floor()).clamp(0.0, 6.0) as usize } else { 0 };
+    let decimals = if step.is_finite() && step > 0.0 {
+        (-(step.log10() + 1e-9).floor()).clamp(0.0, 6.0) as usize
+    } else {
+        0
+    };
     ticks.iter().map(|tick| (*tick, format!("{tick:.decimals$}"))).collect()
 }
 

@@ -69,7 +69,8 @@ pub(crate) fn nice_step(rough: f64) -> f64 {
         return 1.0;
     }
     let power = 10f64.powf(rough.log10().floor());
-    let factor = [1.0, 2.0, 5.0, 10.0].into_iter().find(|f| f * power >= rough * (1.0 - 1e-9)).unwrap_or(10.0);
+    let factor =
+        [1.0, 2.0, 5.0, 10.0].into_iter().find(|f| f * power >= rough * (1.0 - 1e-9)).unwrap_or(10.0);
     factor * power
 }
 
@@ -142,14 +143,18 @@ mod tests {
         assert_eq!(Scale::from_zero(25.0, 5).1.last(), Some(&25.0));
         assert_eq!(Scale::from_zero(0.0, 5).0.domain(), (0.0, 1.0));
         assert_eq!(ticks_between(16.2, 19.9, 4), [17.0, 18.0, 19.0]);
-        assert_eq!(powers_of_two(65_536.0, 1_048_576.0, 10), [65_536.0, 131_072.0, 262_144.0, 524_288.0, 1_048_576.0]);
+        assert_eq!(
+            powers_of_two(65_536.0, 1_048_576.0, 10),
+            [65_536.0, 131_072.0, 262_144.0, 524_288.0, 1_048_576.0]
+        );
         assert_eq!(powers_of_two(65_536.0, 1_048_576.0, 3).len(), 3);
         assert!(powers_of_two(0.0, 10.0, 3).is_empty());
     }
 
     #[test]
     fn downsampling_keeps_the_extremes() {
-        let points: Vec<_> = (0..3000).map(|i| (f64::from(i), if i == 1717 { 99.0 } else { f64::from(i % 7) })).collect();
+        let points: Vec<_> =
+            (0..3000).map(|i| (f64::from(i), if i == 1717 { 99.0 } else { f64::from(i % 7) })).collect();
         let kept = downsample(&points, 200);
         assert!(kept.len() <= 200);
         assert!(kept.contains(&(1717.0, 99.0)));

@@ -23,7 +23,13 @@ const MAGNY_COURS_DISTANCES: [[u32; 8]; 8] = [
 ];
 
 /// A host from the place (package, node) of each core and the node distances.
-pub(crate) fn host(name: &str, model: &str, places: &[(u32, u32)], distances: &[&[u32]], memory: u64) -> HostReport {
+pub(crate) fn host(
+    name: &str,
+    model: &str,
+    places: &[(u32, u32)],
+    distances: &[&[u32]],
+    memory: u64,
+) -> HostReport {
     let cores = |wanted: &dyn Fn(&(u32, u32)) -> bool| -> Vec<u32> {
         (0..).zip(places).filter(|(_, place)| wanted(place)).map(|(core, _)| core).collect()
     };
@@ -44,7 +50,11 @@ pub(crate) fn host(name: &str, model: &str, places: &[(u32, u32)], distances: &[
         cpu_model: Some(model.to_owned()),
         llc_groups: (0..)
             .zip(distances)
-            .map(|(node, _)| LlcGroup { level: 3, size_bytes: 6 << 20, cores: cores(&|place| place.1 == node) })
+            .map(|(node, _)| LlcGroup {
+                level: 3,
+                size_bytes: 6 << 20,
+                cores: cores(&|place| place.1 == node),
+            })
             .collect(),
         nodes: nodes.collect(),
         packages: packages
@@ -166,8 +176,8 @@ pub(crate) fn summary(goodput_bps: f64) -> FlowSummary {
         ..SocketSettings::default()
     };
     FlowSummary {
-        client_settings: FlowSettings { flows: vec![socket(None)] },
-        server_settings: FlowSettings { flows: vec![socket(None)] },
+        client_settings: FlowSettings { flows: vec![socket(None)], ..FlowSettings::default() },
+        server_settings: FlowSettings { flows: vec![socket(None)], ..FlowSettings::default() },
         measured_ns: 10_000_000_000,
         received_bytes: (goodput_bps * 10.0 / 8.0) as u64,
         goodput_bps,

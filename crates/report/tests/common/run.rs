@@ -69,7 +69,10 @@ pub(crate) fn trial(
         experiment: experiment.to_owned(),
         cell,
         repetition: 0,
-        factors: factors.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect::<BTreeMap<_, _>>(),
+        factors: factors
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), value.clone()))
+            .collect::<BTreeMap<_, _>>(),
         started: "2026-01-02T03:04:05Z".to_owned(),
         outcome,
         steady: Some(true),
@@ -100,23 +103,39 @@ pub(crate) fn round_numbers() -> Vec<TrialDocument> {
     // 10 ms and 16 Gb/s: a product of 20 MB. 5 MB allow 4 Gb/s, of which 3.8 are 95 %.
     for (cell, (window, gbps)) in (0..).zip([(5_000_000u64, 3.8), (10_000_000, 7.6), (40_000_000, 16.0)]) {
         let level = json!(format!("{window}B"));
-        add("window", cell, &[("window", level)], flow(gbps, |s| {
-            s.requested.window = Some(ByteCount(window));
-            s.min_rtt_ns = Some(10_000_000);
-        }));
+        add(
+            "window",
+            cell,
+            &[("window", level)],
+            flow(gbps, |s| {
+                s.requested.window = Some(ByteCount(window));
+                s.min_rtt_ns = Some(10_000_000);
+            }),
+        );
     }
     let mut cell = 0;
     for sender in 0..4u32 {
         for receiver in 0..8u32 {
             // Core 7 takes the packets: 21 on it, 22 on its package, 20 elsewhere.
-            let gbps = if receiver == 7 { 21.0 } else if receiver > 3 { 22.0 } else { 20.0 };
+            let gbps = if receiver == 7 {
+                21.0
+            } else if receiver > 3 {
+                22.0
+            } else {
+                20.0
+            };
             let factors = [("sender-cores", json!(sender)), ("receiver-cores", json!(receiver))];
-            add("pins", cell, &factors, flow(gbps, |s| {
-                s.requested.sender_cores = Some(CoreList(vec![sender]));
-                s.requested.receiver_cores = Some(CoreList(vec![receiver]));
-                s.interrupt_core =
-                    Some(InterruptCore { core: 7, softirq_share_percent: 97, confirmed: Some(true) });
-            }));
+            add(
+                "pins",
+                cell,
+                &factors,
+                flow(gbps, |s| {
+                    s.requested.sender_cores = Some(CoreList(vec![sender]));
+                    s.requested.receiver_cores = Some(CoreList(vec![receiver]));
+                    s.interrupt_core =
+                        Some(InterruptCore { core: 7, softirq_share_percent: 97, confirmed: Some(true) });
+                }),
+            );
             cell += 1;
         }
     }
@@ -127,11 +146,17 @@ pub(crate) fn round_numbers() -> Vec<TrialDocument> {
 pub(crate) fn hostile(text: &str) -> Vec<TrialDocument> {
     let mut trials = round_numbers();
     let number = trials.len() as u32;
-    trials.push(trial(number, "flows", 2, &[(text, json!(text)), ("flows", json!(text))], flow(20.0, |s| {
-        s.notices.push(Notice { id: text.to_owned(), message: text.to_owned() });
-        s.requested.congestion_control = Some(text.to_owned());
-        s.client_settings.flows[0].congestion_control = Some(format!("{text}!"));
-    })));
+    trials.push(trial(
+        number,
+        "flows",
+        2,
+        &[(text, json!(text)), ("flows", json!(text))],
+        flow(20.0, |s| {
+            s.notices.push(Notice { id: text.to_owned(), message: text.to_owned() });
+            s.requested.congestion_control = Some(text.to_owned());
+            s.client_settings.flows[0].congestion_control = Some(format!("{text}!"));
+        }),
+    ));
     trials.push(trial(number + 1, text, 0, &[], flow(20.0, |_| ())));
     let failure = Failure { kind: FailureKind::Invalid, message: text.to_owned() };
     trials.push(trial(number + 2, "flows", 3, &[(text, json!(text))], TrialOutcome::Failed(failure)));
