@@ -100,7 +100,7 @@ impl ReadError {
 
     fn from_io(path: &str, source: io::Error) -> Self {
         match source.kind() {
-            // ENOTDIR, ENODEV and ENXIO: the attribute does not exist for this device.
+            // ENOTDIR: a part of the path is a file, as with `bonding_masters`.
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
                 Self::NotThere { path: path.to_owned() }
             }
