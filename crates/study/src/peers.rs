@@ -188,24 +188,32 @@ impl Bench for PeerBench<'_> {
         on_event: &mut dyn FnMut(BenchEvent),
     ) -> Result<FlowSummary, TrialError> {
         let (_, address) = self.addresses();
-        let result = clearstream_flow::run(self.client, self.server, address, config, stop, &mut |event| match event {
-            FlowEvent::Interval(interval) => on_event(BenchEvent::Interval(Box::new(interval))),
-            FlowEvent::Notice(notice) => on_event(BenchEvent::Notice(notice)),
-            FlowEvent::Ready { .. } => {}
-        });
+        let result =
+            clearstream_flow::run(
+                self.client,
+                self.server,
+                address,
+                config,
+                stop,
+                &mut |event| match event {
+                    FlowEvent::Interval(interval) => on_event(BenchEvent::Interval(Box::new(interval))),
+                    FlowEvent::Notice(notice) => on_event(BenchEvent::Notice(notice)),
+                    FlowEvent::Ready { .. } => {}
+                },
+            );
         result.map_err(flow_error)
     }
 
     fn probe(&mut self, config: &ProbeConfig) -> Result<ProbeSummary, TrialError> {
         let (client_address, server_address) = self.addresses();
-        clearstream_probe::run(self.client, self.server, client_address, server_address, config).map_err(|error| {
-            match error {
+        clearstream_probe::run(self.client, self.server, client_address, server_address, config).map_err(
+            |error| match error {
                 ProbeError::Peer(error) => peer_error(error),
                 ProbeError::Unexpected { .. } => {
                     Failure { kind: FailureKind::Internal, message: error.to_string() }.into()
                 }
-            }
-        })
+            },
+        )
     }
 
     fn reset_delay_lines(&mut self) {

@@ -3,6 +3,7 @@
 
 mod common;
 mod comparing;
+mod loopback;
 mod planning;
 mod running;
 mod study_files;
