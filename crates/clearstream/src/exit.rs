@@ -1,0 +1,200 @@
+//! Everything that can go wrong in the command, and the exit code of each.
+
+use std::{io, path::PathBuf};
+
+use clearstream_control::{
+    PeerError, StartCause, pairing::PairingError, session::SessionEnd, tls::ServeError,
+};
+use clearstream_flow::FlowError;
+use clearstream_host::capture::CaptureError;
+use clearstream_lab::LabError;
+use clearstream_probe::ProbeError;
+use clearstream_record::RecordError;
+use clearstream_report::ReportError;
+use clearstream_schema::{
+    ExitCode,
+    control::{Failure, FailureKind},
+};
+use clearstream_study::StudyError;
+
+/// Why a command did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// The command line makes no sense.
+    #[error("{0}")]
+    Usage(String),
+    /// A name that does not resolve or an address nobody answers at.
+    #[error("cannot reach {host}: {reason}")]
+    Unreachable {
+        /// As typed.
+        host: String,
+        /// Why.
+        reason: String,
+    },
+    /// A file of the command itself.
+    #[error("cannot {what} {}: {source}", path.display())]
+    File {
+        /// `write`, `read`.
+        what: String,
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Standard output or a signal handler.
+    #[error("cannot write the result: {0}")]
+    Output(#[from] io::Error),
+    /// Some trials failed or parts could not be measured.
+    #[error("{0}")]
+    Partial(String),
+    /// SIGINT.
+    #[error("interrupted; {0}")]
+    Interrupted(String),
+    /// An agent.
+    #[error(transparent)]
+    Peer(#[from] PeerError),
+    /// A pairing.
+    #[error(transparent)]
+    Pairing(#[from] PairingError),
+    /// A daemon.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// A session, seen from the agent.
+    #[error("session with the controller: {0}")]
+    Session(#[from] SessionEnd),
+    /// A study lost an agent.
+    #[error("{0}")]
+    StudyLost(String),
+    /// A flow test.
+    #[error(transparent)]
+    Flow(#[from] FlowError),
+    /// A probe.
+    #[error(transparent)]
+    Probe(#[from] ProbeError),
+    /// A lab.
+    #[error(transparent)]
+    Lab(#[from] LabError),
+    /// A capture.
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
+    /// A run folder.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// A study.
+    #[error(transparent)]
+    Study(#[from] StudyError),
+    /// A report.
+    #[error(transparent)]
+    Report(#[from] ReportError),
+}
+
+impl CommandError {
+    /// A command line that makes no sense.
+    pub fn usage(message: &str) -> Self {
+        Self::Usage(message.to_owned())
+    }
+
+    /// The documented exit code (docs/guide/exit-codes.md).
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Usage(_) => ExitCode::Usage,
+            Self::Unreachable { .. } => ExitCode::Unreachable,
+            Self::File { .. } | Self::Output(_) | Self::Capture(_) => ExitCode::File,
+            Self::Partial(_) => ExitCode::Partial,
+            Self::Interrupted(_) => ExitCode::Interrupted,
+            Self::StudyLost(_) | Self::Session(_) => ExitCode::PeerLost,
+            Self::Peer(error) => peer(error),
+            Self::Pairing(error) => pairing(error),
+            Self::Serve(error) => match error {
+                ServeError::Listen { .. } => ExitCode::Refused,
+                ServeError::Identity(error) => pairing(error),
+            },
+            Self::Flow(error) => flow(error),
+            Self::Probe(error) => probe(error),
+            Self::Lab(error) => error.exit_code(),
+            Self::Record(error) => record(error),
+            Self::Study(error) => study(error),
+            Self::Report(error) => match error {
+                ReportError::Record(error) => record(error),
+                ReportError::Page(_) => ExitCode::Internal,
+            },
+        }
+    }
+}
+
+fn peer(error: &PeerError) -> ExitCode {
+    match error {
+        PeerError::Start { cause, .. } => match cause {
+            StartCause::UnknownHost | StartCause::Connection | StartCause::Other => ExitCode::Unreachable,
+            StartCause::Program => ExitCode::Unsupported,
+            StartCause::Authentication | StartCause::HostKey => ExitCode::Refused,
+        },
+        PeerError::Pairing { .. } | PeerError::Version { .. } => ExitCode::Refused,
+        PeerError::Lost { .. } => ExitCode::PeerLost,
+        PeerError::Refused { failure: reason, .. } => failure(reason),
+        PeerError::Protocol { .. } => ExitCode::Internal,
+        PeerError::Stopped { .. } => ExitCode::Interrupted,
+    }
+}
+
+fn failure(failure: &Failure) -> ExitCode {
+    match failure.kind {
+        FailureKind::Invalid => ExitCode::Usage,
+        FailureKind::Unsupported => ExitCode::Unsupported,
+        FailureKind::Busy | FailureKind::InUse => ExitCode::Refused,
+        FailureKind::Connection => ExitCode::PeerLost,
+        FailureKind::Internal => ExitCode::Internal,
+    }
+}
+
+fn pairing(error: &PairingError) -> ExitCode {
+    match error {
+        PairingError::File { .. } | PairingError::Unusable { .. } => ExitCode::File,
+        PairingError::Token { .. } | PairingError::NoHome => ExitCode::Usage,
+        PairingError::Name { .. } => ExitCode::Name,
+        PairingError::Certificate(_) => ExitCode::Internal,
+    }
+}
+
+fn record(error: &RecordError) -> ExitCode {
+    match error {
+        RecordError::NoRun { .. } | RecordError::Exists { .. } => ExitCode::Name,
+        RecordError::Full { .. }
+        | RecordError::Write { .. }
+        | RecordError::Read { .. }
+        | RecordError::Malformed { .. }
+        | RecordError::Version { .. }
+        | RecordError::Outside { .. } => ExitCode::File,
+    }
+}
+
+fn probe(error: &ProbeError) -> ExitCode {
+    match error {
+        ProbeError::Peer(error) => peer(error),
+        ProbeError::Unexpected { .. } => ExitCode::Internal,
+    }
+}
+
+fn study(error: &StudyError) -> ExitCode {
+    match error {
+        StudyError::Unknown { .. } | StudyError::Experiment { .. } => ExitCode::Name,
+        StudyError::Read { .. } => ExitCode::File,
+        StudyError::File { .. }
+        | StudyError::LabOnly { .. }
+        | StudyError::Level { .. }
+        | StudyError::TooLarge { .. }
+        | StudyError::Changed { .. } => ExitCode::Usage,
+        StudyError::Describe { failure: reason, .. } => failure(reason),
+        StudyError::Lost { .. } => ExitCode::PeerLost,
+        StudyError::Record(error) => record(error),
+    }
+}
+
+fn flow(error: &FlowError) -> ExitCode {
+    match error {
+        FlowError::Invalid(reason) | FlowError::Failed { failure: reason, .. } => failure(reason),
+        FlowError::Peer(error) => peer(error),
+        FlowError::PeerLost { .. } => ExitCode::PeerLost,
+        FlowError::Unexpected { .. } => ExitCode::Internal,
+    }
+}

@@ -1,0 +1,31 @@
+//! Tables for people: no vertical rules, so that they survive copying into a mail.
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+
+/// Makes a table; columns named with a leading `>` are numbers and stand right.
+pub fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(header.iter().map(|name| name.trim_start_matches('>')).collect::<Vec<_>>());
+    for row in rows {
+        table.add_row(row);
+    }
+    for (index, name) in header.iter().enumerate() {
+        if let Some(column) = table.column_mut(index)
+            && name.starts_with('>')
+        {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.trim_fmt()
+}
+
+/// Cores in the kernel's list form, or a dash.
+pub fn cores(list: &[u32]) -> String {
+    if list.is_empty() { "-".to_owned() } else { clearstream_schema::CoreList(list.to_vec()).to_string() }
+}
+
+/// A value or a dash: "not measured" is not zero.
+pub fn or_dash<T: ToString>(value: Option<T>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}

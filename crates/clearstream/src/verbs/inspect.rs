@@ -1,0 +1,72 @@
+//! `clearstream inspect`
+
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+};
+
+use clearstream_host::{HostRoot, capture};
+
+use crate::{
+    exit::CommandError,
+    output::{self, host},
+};
+
+/// Describe this host, or a captured one.
+#[derive(Debug, clap::Args)]
+pub struct InspectArgs {
+    /// Print the description as one JSON document
+    #[arg(long)]
+    json: bool,
+    /// Write a picture of the machine
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Write a scrubbed bundle that `--from` reads anywhere
+    #[arg(long, value_name = "FILE", conflicts_with = "from")]
+    capture: Option<PathBuf>,
+    /// Describe a captured host instead of this one (a bundle, or a folder with `proc` and `sys`)
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
+}
+
+impl InspectArgs {
+    /// Does it.
+    pub fn run(self) -> Result<(), CommandError> {
+        if let Some(path) = &self.capture {
+            capture::write(&HostRoot::live(), create(path)?)?;
+            return Ok(output::line(&format!("captured this host into {}", path.display()))?);
+        }
+        let report = match &self.from {
+            Some(path) if path.is_dir() => clearstream_host::inspect(&HostRoot::directory(path)),
+            Some(path) => clearstream_host::inspect(capture::open(path)?.root()),
+            None => clearstream_host::inspect(&HostRoot::live()),
+        };
+        if let Some(path) = &self.svg {
+            write(path, &clearstream_report::machine_svg(&report))?;
+        }
+        if self.json {
+            output::json(&report, true)?;
+        } else if self.svg.is_none() {
+            output::line(&host::describe(&report))?;
+        }
+        Ok(())
+    }
+}
+
+/// Creates a file that the person named.
+pub fn create(path: &Path) -> Result<File, CommandError> {
+    File::create(path).map_err(|source| CommandError::File {
+        what: "create".to_owned(),
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// Writes a file that the person named.
+pub fn write(path: &Path, text: &str) -> Result<(), CommandError> {
+    std::fs::write(path, text).map_err(|source| CommandError::File {
+        what: "write".to_owned(),
+        path: path.to_owned(),
+        source,
+    })
+}

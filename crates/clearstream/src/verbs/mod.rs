@@ -1,0 +1,143 @@
+//! The verbs: one file each, with its options and what it does.
+
+pub mod completions;
+pub mod flow;
+pub mod inspect;
+pub mod lab;
+pub mod pair;
+pub mod probe;
+pub mod report;
+pub mod serve;
+pub mod study;
+
+use clap::{Parser, Subcommand};
+
+use crate::exit::CommandError;
+
+/// Measure, explain and improve the path between two Linux hosts.
+#[derive(Debug, Parser)]
+#[command(name = "clearstream", version, propagate_version = true, max_term_width = 100)]
+#[command(after_help = EXIT_CODES)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 internal fault, 2 usage, 3 host unreachable, 4 refused, \
+5 unsupported here, 6 peer lost, 7 file, 8 partly done, 9 name taken or unknown, 130 interrupted.";
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Describe a host: NUMA, PCIe, NICs, interrupts, kernel
+    Inspect(inspect::InspectArgs),
+    /// Measure bulk goodput to another host
+    Flow(Box<flow::FlowArgs>),
+    /// Measure delay, loss, path MTU and hops to another host
+    Probe(probe::ProbeArgs),
+    /// Run, list and compare studies: many trials in a seeded order
+    #[command(subcommand)]
+    Study(study::StudyVerb),
+    /// Turn a recorded run into one page that a colleague can read
+    Report(report::ReportArgs),
+    /// Hosts and links in network namespaces on this machine
+    #[command(subcommand)]
+    Lab(lab::LabVerb),
+    /// Wait for paired controllers (a daemon; loopback unless told otherwise)
+    Serve(serve::ServeArgs),
+    /// Make, list and revoke pairings for `serve`
+    #[command(subcommand)]
+    Pair(pair::PairVerb),
+    /// Print completions for a shell, or write the manual pages
+    Completions(completions::CompletionsArgs),
+    /// Act on this host for a controller, on standard input and output
+    #[command(hide = true)]
+    Agent,
+}
+
+impl Verb {
+    /// Does it.
+    pub fn run(self) -> Result<(), CommandError> {
+        match self {
+            Self::Inspect(args) => args.run(),
+            Self::Flow(args) => args.run(),
+            Self::Probe(args) => args.run(),
+            Self::Study(verb) => verb.run(),
+            Self::Report(args) => args.run(),
+            Self::Lab(verb) => verb.run(),
+            Self::Serve(args) => args.run(),
+            Self::Pair(verb) => verb.run(),
+            Self::Completions(args) => args.run(),
+            Self::Agent => {
+                crate::interrupt::leave_to_controller()?;
+                Ok(clearstream_control::agent::serve_stdio(crate::agent::Agent::default())?)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+    use clearstream_schema::ExitCode;
+
+    use super::*;
+
+    /// The help of every verb, down to the leaves.
+    fn all_help(command: &mut clap::Command, path: &str, text: &mut String) {
+        text.push_str(&format!("===== {path}\n{}\n", command.render_long_help()));
+        let names: Vec<String> = command
+            .get_subcommands()
+            .filter(|verb| !verb.is_hide_set() && verb.get_name() != "help")
+            .map(|verb| verb.get_name().to_owned())
+            .collect();
+        for name in names {
+            if let Some(verb) = command.find_subcommand_mut(&name) {
+                all_help(verb, &format!("{path} {name}"), text);
+            }
+        }
+    }
+
+    #[test]
+    fn help_is_as_reviewed() {
+        let mut command = Cli::command();
+        command.build();
+        let mut text = String::new();
+        all_help(&mut command, "clearstream", &mut text);
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn every_exit_code_is_documented() {
+        let guide = include_str!("../../../../docs/guide/exit-codes.md");
+        for code in ExitCode::ALL {
+            let row = format!("| {} | {code:?} |", code as u8);
+            assert!(guide.contains(&row), "docs/guide/exit-codes.md lacks \"{row}\"");
+            let number = format!(" {} ", code as u8);
+            assert!(EXIT_CODES.contains(&number), "the help lacks exit code {number}");
+        }
+    }
+
+    #[test]
+    fn completions_are_made_for_every_shell() {
+        use clap::ValueEnum;
+        for shell in clap_complete::Shell::value_variants() {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "clearstream", &mut script);
+            let script = String::from_utf8(script).expect("completions are text");
+            assert!(script.contains("receiver-cores"), "{shell}");
+        }
+    }
+
+    #[test]
+    fn manual_pages_name_every_option() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        clap_mangen::generate_to(Cli::command(), folder.path()).expect("pages are written");
+        let page =
+            std::fs::read_to_string(folder.path().join("clearstream-flow.1")).expect("a page per verb");
+        for option in ["sender\\-cores", "window", "congestion\\-control", "json\\-stream"] {
+            assert!(page.contains(option), "{option}");
+        }
+    }
+}

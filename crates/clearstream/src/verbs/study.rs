@@ -1,0 +1,330 @@
+//! `clearstream study`
+
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::Ordering,
+};
+
+use clap::Subcommand;
+use clearstream_record::{Reader, Side};
+use clearstream_schema::{
+    TimeSpan,
+    flow::Interval,
+    record::{TrialDocument, TrialOutcome},
+};
+use clearstream_study::{
+    Bench, EndReason, Metric, Mode, PRACTICAL_RATIO, PeerBench, Plan, PlanOptions, PlannedTrial, RunEnd,
+    RunRequest, Runner, StudyEvent, run_id,
+};
+
+use super::inspect::write;
+use crate::{
+    endpoints::{Endpoints, PathArgs},
+    exit::CommandError,
+    interrupt,
+    output::{
+        self, Paint,
+        progress::Progress,
+        quantity::{long_time, rate, time},
+        table::table,
+    },
+};
+
+/// Run, list and compare studies.
+#[derive(Debug, Subcommand)]
+pub enum StudyVerb {
+    /// Run a study, write its record and its report
+    Run(Box<RunArgs>),
+    /// Show the built-in studies
+    List,
+    /// Compare the same cells of two runs
+    Compare {
+        /// Run folder
+        a: PathBuf,
+        /// Run folder
+        b: PathBuf,
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Run a study.
+#[derive(Debug, clap::Args)]
+pub struct RunArgs {
+    /// Name of a built-in study, or a study file
+    study: String,
+    /// The other host: as ssh knows it, `localhost`, or ADDRESS[:PORT] with --pairing
+    #[arg(long, value_name = "HOST")]
+    to: Option<String>,
+    #[command(flatten)]
+    path: PathArgs,
+    /// Seconds per trial and representative cores
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+    /// The published durations and every core
+    #[arg(long)]
+    full: bool,
+    /// Only these experiments; may be given more than once
+    #[arg(long = "experiment", value_name = "NAME")]
+    experiments: Vec<String>,
+    /// Print the trials and the time needed, run nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Seed of the order of trials
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+    /// Folder for runs
+    #[arg(long, value_name = "FOLDER", default_value = "runs")]
+    runs: PathBuf,
+    /// Go on with an interrupted run
+    #[arg(long, value_name = "RUN")]
+    resume: Option<PathBuf>,
+    /// Time for the whole run; repetitions that do not fit are left out
+    #[arg(long, value_name = "TIME")]
+    budget: Option<TimeSpan>,
+    /// Print one JSON document: the plan with --dry-run, else how the run ended
+    #[arg(long)]
+    json: bool,
+    /// Where to write the report [default: report.html in the run folder]
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+}
+
+impl StudyVerb {
+    /// Does it.
+    pub fn run(self) -> Result<(), CommandError> {
+        match self {
+            Self::Run(args) => args.run(),
+            Self::List => {
+                let mut rows = Vec::new();
+                for name in clearstream_study::file::built_in() {
+                    rows.push(vec![name.to_owned(), clearstream_study::file::load(name)?.title]);
+                }
+                Ok(output::line(&table(&["study", "what it is"], rows))?)
+            }
+            Self::Compare { a, b, json } => compare(&a, &b, json),
+        }
+    }
+}
+
+impl RunArgs {
+    fn run(self) -> Result<(), CommandError> {
+        let stop = interrupt::stop_flag()?;
+        let study = clearstream_study::file::load(&self.study)?;
+        let mut ends = Endpoints::open(self.to.as_deref(), &self.path)?;
+        let options = PlanOptions {
+            mode: match (self.quick, self.full) {
+                (true, _) => Mode::Quick,
+                (_, true) => Mode::Full,
+                _ => Mode::Standard,
+            },
+            seed: self.seed,
+            in_lab: ends.lab.is_some(),
+            only: self.experiments.clone(),
+            budget: self.budget,
+        };
+        let request = RunRequest { study, options, program_version: env!("CARGO_PKG_VERSION").to_owned() };
+        let mut bench = PeerBench::new(
+            &mut ends.client,
+            &mut ends.server,
+            ends.server_address,
+            ends.client_address,
+            ends.lab.as_ref(),
+        );
+        if self.dry_run {
+            return dry_run(&request, &mut bench, self.json);
+        }
+        let runner = match &self.resume {
+            Some(folder) => Runner::resume(folder, Some(&request.study), bench)?,
+            None => Runner::start(&self.runs.join(run_id(&request.study)), request, bench)?,
+        };
+        let mut view = View::new(runner.plan());
+        let end = runner.run(&stop, &mut |event| view.show(event))?;
+        drop(view);
+        self.finish(&end, stop.load(Ordering::Relaxed))
+    }
+
+    /// Writes the report, prints the figures and says how it ended.
+    fn finish(&self, end: &RunEnd, stopped: bool) -> Result<(), CommandError> {
+        let reader = Reader::open(&end.folder)?;
+        let path = self.report.clone().unwrap_or_else(|| end.folder.join("report.html"));
+        write(&path, &clearstream_report::html(&reader)?)?;
+        let resume = format!("resume with --resume {}", end.folder.display());
+        if self.json {
+            let document = serde_json::json!({
+                "schema": "clearstream.study-end", "version": 1,
+                "folder": end.folder, "report": path,
+                "planned_trial_count": end.planned_count, "done_trial_count": end.done_count,
+                "failed_trial_count": end.failed_count, "skipped_trial_count": end.skipped_count,
+            });
+            output::json(&document, true)?;
+        } else {
+            for figure in clearstream_report::headlines(&reader)? {
+                output::line(&Paint::for_stdout().figure(&figure))?;
+            }
+            output::line(&format!(
+                "{} of {} trials done, {} failed, {} left out; record: {}",
+                end.done_count,
+                end.planned_count,
+                end.failed_count,
+                end.skipped_count,
+                end.folder.display()
+            ))?;
+            output::line(&format!("report: {}", path.display()))?;
+        }
+        match &end.reason {
+            _ if stopped => Err(CommandError::Interrupted(format!("trials done so far are kept; {resume}"))),
+            EndReason::Lost(reason) => Err(CommandError::StudyLost(format!("{reason}; {resume}"))),
+            _ if end.failed_count > 0 => Err(CommandError::Partial(format!(
+                "{} trials failed; the report says which",
+                end.failed_count
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn dry_run(request: &RunRequest, bench: &mut PeerBench<'_>, json: bool) -> Result<(), CommandError> {
+    let (client, server) = (bench.describe(Side::Client)?, bench.describe(Side::Server)?);
+    let plan = clearstream_study::plan(&request.study, &request.options, &client, &server)?.table();
+    if json {
+        return Ok(output::json(&plan, true)?);
+    }
+    let rows = plan.experiments.iter().map(|row| {
+        vec![
+            row.name.clone(),
+            row.cell_count.to_string(),
+            row.repetitions.to_string(),
+            row.trial_count.to_string(),
+            time(row.trial_time.0),
+            long_time(row.time.0 / 1_000_000_000),
+            row.title.clone(),
+        ]
+    });
+    output::line(&table(
+        &["experiment", ">cells", ">repetitions", ">trials", ">a trial", ">all", "what it is"],
+        rows.collect(),
+    ))?;
+    for trial in &plan.trials {
+        let factors: Vec<String> =
+            trial.factors.iter().map(|(name, level)| format!("{name}={level}")).collect();
+        output::line(&format!(
+            "  {:>5}  {} #{}  {}",
+            trial.trial,
+            trial.experiment,
+            trial.repetition,
+            factors.join(" ")
+        ))?;
+    }
+    for notice in &plan.notices {
+        output::line(&format!("note: {}", notice.message))?;
+    }
+    Ok(output::line(&format!("{} trials, {}", plan.trial_count, long_time(plan.time.0 / 1_000_000_000)))?)
+}
+
+fn compare(base: &Path, changed: &Path, json: bool) -> Result<(), CommandError> {
+    let comparison =
+        clearstream_study::compare(&Reader::open(base)?, &Reader::open(changed)?, PRACTICAL_RATIO)?;
+    if json {
+        return Ok(output::json(&comparison, true)?);
+    }
+    let rows = comparison.cells.iter().map(|cell| {
+        let factors: Vec<String> =
+            cell.factors.iter().map(|(name, level)| format!("{name}={level}")).collect();
+        let value = |median: f64| match cell.metric {
+            Metric::GoodputBps => rate(median),
+            Metric::RoundTripNs => time(median as u64),
+        };
+        let interval = match (cell.low_ratio, cell.high_ratio) {
+            (Some(low), Some(high)) => format!("{low:.3} to {high:.3}"),
+            _ => "-".to_owned(),
+        };
+        vec![
+            cell.experiment.clone(),
+            factors.join(" "),
+            value(cell.base_median),
+            value(cell.changed_median),
+            format!("{:.3}", cell.median_ratio),
+            interval,
+            format!("{:.3}", cell.adjusted_probability_ratio),
+            format!("{:?}", cell.verdict).to_lowercase(),
+        ]
+    });
+    let header = [
+        "experiment",
+        "factors",
+        ">first",
+        ">second",
+        ">ratio",
+        ">95 % interval",
+        ">p (adjusted)",
+        "verdict",
+    ];
+    Ok(output::line(&table(&header, rows.collect()))?)
+}
+
+/// What the person sees while a study runs.
+struct View {
+    progress: Progress,
+    paint: Paint,
+    label: String,
+    left: TimeSpan,
+}
+
+impl View {
+    fn new(plan: &Plan) -> Self {
+        Self {
+            progress: Progress::start(plan.time().to_std()),
+            paint: Paint::for_stderr(),
+            label: String::new(),
+            left: plan.time(),
+        }
+    }
+
+    fn show(&mut self, event: StudyEvent<'_>) {
+        match event {
+            StudyEvent::Planned { left, .. } => self.left = left,
+            StudyEvent::TrialStarted { trial, plan, position, left } => {
+                self.label = label(trial, plan, position);
+                self.left = left;
+            }
+            StudyEvent::Interval(interval) => return self.live(interval),
+            StudyEvent::Notice(notice) => {
+                self.progress.note(&self.paint.warning(&format!("note: {}", notice.message)));
+            }
+            StudyEvent::TrialEnded { document, left, .. } => {
+                self.left = left;
+                self.progress.note(&format!("{}: {}", self.label, result(document)));
+            }
+            StudyEvent::TrialSkipped { .. } => {}
+        }
+        self.progress.update(self.left.to_std(), &self.label);
+    }
+
+    fn live(&mut self, interval: &Interval) {
+        let text = format!("{}  {}", self.label, rate(interval.goodput_bps));
+        self.progress.update(self.left.to_std(), &text);
+    }
+}
+
+fn label(trial: &PlannedTrial, plan: &Plan, position: usize) -> String {
+    let factors: Vec<String> =
+        plan.cell(trial).factors.iter().map(|(name, level)| format!("{name}={level}")).collect();
+    format!("{position}/{} {} {}", plan.trials.len(), plan.experiment(trial).name, factors.join(" "))
+}
+
+fn result(document: &TrialDocument) -> String {
+    match &document.outcome {
+        TrialOutcome::Flow(summary) => rate(summary.goodput_bps),
+        TrialOutcome::Probe(summary) => summary
+            .directions
+            .iter()
+            .filter_map(|direction| direction.udp.as_ref())
+            .map(|stats| time(stats.mean_ns))
+            .collect::<Vec<_>>()
+            .join(" there, "),
+        TrialOutcome::Inspect => "described".to_owned(),
+        TrialOutcome::Failed(failure) => format!("failed: {failure}"),
+    }
+}

@@ -1,0 +1,171 @@
+//! What the end-to-end tests share: the binary, bounded runs, and checks that
+//! nothing is left behind.
+#![allow(dead_code, reason = "each test file is a program of its own and uses a part")]
+#![allow(clippy::unwrap_used, reason = "a test may end by panic")]
+
+use std::{
+    io::Read,
+    path::Path,
+    process::{Child, Command, ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+
+/// How a run ended and what it wrote.
+pub struct Run {
+    pub status: ExitStatus,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Run {
+    /// The exit code; a run that a signal ended has none and fails the test.
+    pub fn code(&self) -> i32 {
+        self.status.code().unwrap_or_else(|| panic!("ended by a signal: {}\n{}", self.status, self.stderr))
+    }
+
+    /// Standard output of a run that must have succeeded.
+    pub fn ok(&self) -> &str {
+        assert_eq!(self.code(), 0, "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
+        &self.stdout
+    }
+
+    /// Standard output of a successful run as JSON.
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(self.ok()).unwrap_or_else(|error| panic!("{error} in:\n{}", self.stdout))
+    }
+
+    /// A run that must have failed with this code and said this, in one line.
+    pub fn refused(&self, code: i32, words: &[&str]) {
+        assert_eq!(self.code(), code, "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
+        for word in words {
+            assert!(self.stderr.contains(word), "\"{word}\" is not in: {}", self.stderr);
+        }
+        let lines = self.stderr.lines().filter(|line| line.starts_with("clearstream:")).count();
+        assert_eq!(lines, 1, "one clear line is wanted:\n{}", self.stderr);
+    }
+}
+
+impl Run {
+    /// Ended with this code, whatever it said.
+    pub fn refused_with(&self, code: i32) {
+        assert_eq!(self.code(), code, "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
+    }
+
+    /// A command line that could not be read: clap's own form, with a hint.
+    pub fn refused_by_usage(&self, hint: &str) {
+        assert_eq!(self.code(), 2, "{}", self.stderr);
+        assert!(self.stderr.contains(hint), "\"{hint}\" is not in: {}", self.stderr);
+    }
+}
+
+/// The built program.
+pub fn program() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_clearstream"))
+}
+
+/// The program with arguments, both outputs piped.
+pub fn clearstream(arguments: &[&str]) -> Command {
+    let mut command = Command::new(program());
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Runs to the end, at most 60 s.
+pub fn run(arguments: &[&str]) -> Run {
+    finish(clearstream(arguments).spawn().unwrap(), Duration::from_secs(60))
+}
+
+/// Waits for the end, killing what takes longer than `limit`.
+pub fn finish(mut child: Child, limit: Duration) -> Run {
+    // Both pipes are drained beside the wait: a full pipe would stop the child.
+    let stdout = drain(child.stdout.take().unwrap());
+    let stderr = drain(child.stderr.take().unwrap());
+    let deadline = Instant::now() + limit;
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if Instant::now() > deadline {
+            child.kill().unwrap();
+            let _ = child.wait();
+            panic!("still running after {limit:?}: {}{}", stdout.join().unwrap(), stderr.join().unwrap());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    Run { status, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() }
+}
+
+fn drain(mut source: impl Read + Send + 'static) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut text = Vec::new();
+        let _ = source.read_to_end(&mut text);
+        String::from_utf8_lossy(&text).into_owned()
+    })
+}
+
+/// Waits until `what` holds; fails after `limit`.
+pub fn eventually(limit: Duration, description: &str, mut what: impl FnMut() -> bool) {
+    let deadline = Instant::now() + limit;
+    while !what() {
+        assert!(Instant::now() < deadline, "not within {limit:?}: {description}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Direct children of a process.
+pub fn children(parent: u32) -> Vec<u32> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else { continue };
+        let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { continue };
+        // The name in parentheses may hold anything; the parent is the second field after it.
+        let parent_field = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1));
+        if parent_field == Some(&parent.to_string()) {
+            found.push(pid);
+        }
+    }
+    found.sort_unstable();
+    found
+}
+
+/// The process exists and is not a zombie.
+pub fn alive(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z')))
+}
+
+/// Sends a signal with the system's own `kill`.
+pub fn signal(pid: u32, name: &str) {
+    let status = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
+    assert!(status.success(), "kill -{name} {pid}");
+}
+
+/// Checks a document against a committed schema.
+pub fn assert_valid(schema: &str, document: &serde_json::Value) {
+    let path = format!("{}/../../schemas/v1/{schema}.schema.json", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let schema = serde_json::from_str(&text).unwrap();
+    let errors: Vec<String> = jsonschema::validator_for(&schema)
+        .unwrap()
+        .iter_errors(document)
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect();
+    assert!(errors.is_empty(), "{errors:#?}");
+}
+
+/// A lab of a test, taken down whatever happens.
+pub struct Lab(pub String);
+
+impl Lab {
+    /// Brings the lab file up under a name of this test's own.
+    pub fn up(file: &Path, name: &str) -> Self {
+        run(&["lab", "up", file.to_str().unwrap()]).ok();
+        Self(name.to_owned())
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        let _ = clearstream(&["lab", "down", &self.0]).status();
+    }
+}

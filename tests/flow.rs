@@ -1,0 +1,144 @@
+//! `clearstream flow` as a person runs it, over loopback, with the faults that
+//! people meet.
+#![allow(clippy::unwrap_used, reason = "a test may end by panic")]
+
+mod common;
+
+use std::{net::TcpListener, time::Duration};
+
+use common::{alive, assert_valid, children, clearstream, eventually, finish, run, signal};
+
+const SHORT: [&str; 6] = ["--duration", "1s", "--warm-up", "200ms", "--interval", "200ms"];
+
+fn flow(more: &[&str]) -> common::Run {
+    run(&[&["flow", "localhost"], SHORT.as_slice(), more].concat())
+}
+
+#[test]
+fn measures_and_documents_itself() {
+    let document = flow(&["--json", "--flows", "2"]).json();
+    assert_valid("flow-summary", &document["summary"]);
+    let summary = &document["summary"];
+    assert_eq!(summary["complete"], true);
+    let intervals = document["intervals"].as_array().unwrap();
+    assert!(intervals.len() >= 5, "{} intervals", intervals.len());
+    assert_eq!(intervals[0]["warm_up"], true);
+    // The total is the sum of the parts: what the intervals after the warm-up received.
+    let received: u64 = intervals
+        .iter()
+        .filter(|interval| interval["warm_up"] == false)
+        .flat_map(|interval| interval["server"]["flows"].as_array().unwrap())
+        .map(|flow| flow["received_bytes"].as_u64().unwrap())
+        .sum();
+    assert_eq!(summary["received_bytes"].as_u64().unwrap(), received);
+    assert!(received > 0);
+    for side in ["client_settings", "server_settings"] {
+        assert_eq!(summary[side]["flows"].as_array().unwrap().len(), 2, "{side}");
+    }
+}
+
+#[test]
+fn streams_a_line_per_interval() {
+    let run = flow(&["--json-stream"]);
+    let lines: Vec<serde_json::Value> =
+        run.ok().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (last, intervals) = lines.split_last().unwrap();
+    assert_eq!(last["event"], "summary");
+    assert!(intervals.len() >= 5 && intervals.iter().all(|line| line["event"] == "interval"));
+    for line in intervals {
+        assert_valid("interval", &line["interval"]);
+    }
+}
+
+#[test]
+fn shows_people_settings_intervals_and_figures() {
+    let text = flow(&["--receive", "discard"]).ok().to_owned();
+    for expected in ["in force", "interval", "goodput", "(discard)", "CPU seconds per GB", "scheduler"] {
+        assert!(text.contains(expected), "\"{expected}\" is not in:\n{text}");
+    }
+}
+
+#[test]
+fn says_which_sysctl_caps_the_window() {
+    let cap: u64 = std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap().trim().parse().unwrap();
+    let wanted = format!("{}", cap * 4);
+    let document = flow(&["--json", "--window", &wanted]).json();
+    let notices = document["summary"]["notices"].to_string();
+    assert!(notices.contains("net.core.rmem_max") && notices.contains("net.core.wmem_max"), "{notices}");
+    let in_force =
+        document["summary"]["server_settings"]["flows"][0]["receive_buffer_bytes"].as_u64().unwrap();
+    assert_eq!(
+        in_force,
+        cap * 2,
+        "socket(7): the kernel doubles the value and caps it at rmem_max before that"
+    );
+}
+
+#[test]
+fn refuses_a_core_that_does_not_exist() {
+    flow(&["--receiver-cores", "4095"]).refused(2, &["core 4095"]);
+}
+
+#[test]
+fn refuses_a_congestion_control_that_is_not_there() {
+    flow(&["--congestion-control", "nonesuch"]).refused(2, &["nonesuch"]);
+}
+
+#[test]
+fn refuses_a_port_in_use() {
+    let holder = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = holder.local_addr().unwrap().port().to_string();
+    flow(&["--destination-port", &port]).refused(4, &[&port]);
+}
+
+#[test]
+fn refuses_what_it_cannot_read() {
+    run(&["flow", "localhost", "--window", "big"]).refused_by_usage("512KiB");
+    run(&["flow"]).refused(2, &["--lab"]);
+    run(&["flow", "somewhere", "--lab", "two-hosts"]).refused(2, &["exclude"]);
+}
+
+#[test]
+fn says_that_a_host_is_unknown() {
+    run(&["flow", "nowhere.invalid"]).refused(3, &["nowhere.invalid"]);
+}
+
+#[test]
+fn keeps_the_figures_when_interrupted() {
+    let child =
+        clearstream(&["flow", "localhost", "--duration", "30s", "--interval", "200ms", "--warm-up", "0s"])
+            .spawn()
+            .unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    signal(child.id(), "INT");
+    let run = finish(child, Duration::from_secs(10));
+    assert_eq!(run.code(), 130, "{}", run.stderr);
+    assert!(run.stdout.contains("test ended early"), "{}", run.stdout);
+}
+
+#[test]
+fn keeps_the_figures_when_an_agent_is_killed() {
+    let child =
+        clearstream(&["flow", "localhost", "--duration", "30s", "--interval", "200ms", "--warm-up", "0s"])
+            .spawn()
+            .unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    let agents = children(child.id());
+    assert_eq!(agents.len(), 2, "one agent for each side");
+    signal(agents[1], "KILL");
+    let run = finish(child, Duration::from_secs(10));
+    assert_eq!(run.code(), 6, "{}", run.stderr);
+    assert!(run.stdout.contains("test ended early"), "{}", run.stdout);
+    eventually(Duration::from_secs(10), "the other agent ends", || agents.iter().all(|agent| !alive(*agent)));
+}
+
+#[test]
+fn leaves_no_agent_when_it_is_killed() {
+    let mut child = clearstream(&["flow", "localhost", "--duration", "30s"]).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    let agents = children(child.id());
+    assert_eq!(agents.len(), 2);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    eventually(Duration::from_secs(10), "both agents end", || agents.iter().all(|agent| !alive(*agent)));
+}

@@ -1,0 +1,64 @@
+//! `clearstream inspect` and `clearstream probe` as a person runs them.
+#![allow(clippy::unwrap_used, reason = "a test may end by panic")]
+
+mod common;
+
+use common::{assert_valid, run};
+
+#[test]
+fn describes_this_host_as_the_kernel_does() {
+    let host = run(&["inspect", "--json"]).json();
+    assert_valid("host", &host);
+    let online = std::thread::available_parallelism().unwrap().get();
+    let units = host["processing_units"].as_array().unwrap();
+    assert!(units.iter().filter(|unit| unit["allowed"] == true).count() >= online);
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    assert_eq!(host["kernel"]["release"], release.trim());
+}
+
+#[test]
+fn a_captured_host_reads_as_the_live_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let bundle = folder.path().join("host.tar.gz");
+    let picture = folder.path().join("host.svg");
+    let (bundle, picture) = (bundle.to_str().unwrap(), picture.to_str().unwrap());
+    run(&["inspect", "--capture", bundle]).ok();
+    let live = run(&["inspect", "--json"]).json();
+    let captured = run(&["inspect", "--from", bundle, "--json", "--svg", picture]).json();
+    for part in ["packages", "llc_groups", "pci_devices"] {
+        assert_eq!(captured[part], live[part], "{part}");
+    }
+    assert!(std::fs::read_to_string(picture).unwrap().starts_with("<svg"));
+}
+
+#[test]
+fn refuses_what_is_no_bundle() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("not-a-bundle.tar.gz");
+    std::fs::write(&path, "hello").unwrap();
+    run(&["inspect", "--from", path.to_str().unwrap()]).refused(7, &["not-a-bundle.tar.gz"]);
+    run(&["inspect", "--from", "/nonexistent/bundle.tar.gz"]).refused(7, &["/nonexistent/bundle.tar.gz"]);
+}
+
+#[test]
+fn probes_both_ways_and_computes_the_window() {
+    let probe =
+        run(&["probe", "localhost", "--count", "20", "--interval", "5ms", "--rate", "19Gb/s", "--json"])
+            .json();
+    let directions = probe["directions"].as_array().unwrap();
+    assert_eq!(directions.len(), 2, "there and back");
+    let mut lowest = u64::MAX;
+    for direction in directions {
+        for protocol in ["udp", "tcp"] {
+            let stats = &direction[protocol];
+            assert_eq!(stats["answered_count"], stats["sent_count"], "loopback loses nothing: {stats}");
+            lowest = lowest.min(stats["min_ns"].as_u64().unwrap());
+        }
+        assert_eq!(direction["path_mtu_bytes"], 65536, "ip link: lo has mtu 65536");
+        assert_eq!(direction["hop_count"], 1);
+    }
+    // Rate x RTT / 8, the report's formula.
+    let product = probe["bandwidth_delay_product_bytes"].as_u64().unwrap();
+    let expected = 19.0 * lowest as f64 / 8.0;
+    assert!((product as f64 - expected).abs() <= 1.0, "{product} against {expected}");
+}

@@ -1,0 +1,258 @@
+//! Labs, daemons and studies with the whole binary. Each test has a lab of its
+//! own name, so that they can run beside each other.
+#![allow(clippy::unwrap_used, reason = "a test may end by panic")]
+
+mod common;
+
+use std::{fs, path::Path, time::Duration};
+
+use common::{Lab, alive, assert_valid, children, clearstream, eventually, finish, run, signal};
+
+/// Writes a lab file: two hosts, one link.
+fn lab_file(folder: &Path, name: &str, link: &str) -> std::path::PathBuf {
+    let path = folder.join(format!("{name}.toml"));
+    let text = format!(
+        r#"
+schema = "clearstream.lab"
+version = 1
+name = "{name}"
+title = "a lab of a test"
+[[host]]
+name = "here"
+[host.sysctls]
+"net.ipv4.tcp_congestion_control" = "cubic"
+[[host]]
+name = "there"
+[[link]]
+mtu = 9000
+{link}
+[[link.ends]]
+host = "here"
+interface = "eth0"
+addresses = ["10.0.0.1/24"]
+[[link.ends]]
+host = "there"
+interface = "eth0"
+addresses = ["10.0.0.2/24"]
+"#
+    );
+    fs::write(&path, text).unwrap();
+    path
+}
+
+#[test]
+fn root_a_lab_runs_commands_and_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let lab = Lab::up(&lab_file(folder.path(), "e2e-exec", "delay = \"5ms\""), "e2e-exec");
+    let ping = run(&["lab", "exec", "e2e-exec", "here", "--", "ping", "-c", "3", "-i", "0.2", "there"]);
+    // iputils prints "rtt min/avg/max/mdev = 10.1/..."; 2 x 5 ms is the least it can be.
+    let text = ping.ok();
+    let minimum: f64 =
+        text.split("mdev = ").nth(1).and_then(|rest| rest.split('/').next()).unwrap().parse().unwrap();
+    assert!((9.99..15.0).contains(&minimum), "{text}");
+    run(&["lab", "exec", "e2e-exec", "here", "--", "sh", "-c", "exit 7"]).refused_with(7);
+    assert!(run(&["lab", "list"]).ok().contains("e2e-exec"));
+    run(&["lab", "up", folder.path().join("e2e-exec.toml").to_str().unwrap()]).refused(9, &["e2e-exec"]);
+    drop(lab);
+    assert!(!run(&["lab", "list"]).ok().contains("e2e-exec"));
+    run(&["lab", "exec", "e2e-exec", "here", "--", "true"]).refused(9, &["e2e-exec"]);
+}
+
+#[test]
+fn root_flow_and_probe_inside_a_lab() {
+    let folder = tempfile::tempdir().unwrap();
+    let _lab = Lab::up(&lab_file(folder.path(), "e2e-flow", "delay = \"5ms\""), "e2e-flow");
+    let flow = run(&[
+        "flow",
+        "--lab",
+        "e2e-flow",
+        "--duration",
+        "1s",
+        "--warm-up",
+        "500ms",
+        "--interval",
+        "250ms",
+        "--json",
+    ])
+    .json();
+    assert_eq!(flow["summary"]["complete"], true);
+    let min_rtt = flow["summary"]["min_rtt_ns"].as_u64().unwrap();
+    assert!(min_rtt >= 9_900_000, "the link delays by 2 x 5 ms, the kernel saw {min_rtt} ns");
+    let probe = run(&["probe", "--lab", "e2e-flow", "--count", "20", "--interval", "10ms", "--json"]).json();
+    for direction in probe["directions"].as_array().unwrap() {
+        assert!(direction["udp"]["min_ns"].as_u64().unwrap() >= 9_900_000, "{direction}");
+        assert_eq!(direction["path_mtu_bytes"], 9000);
+    }
+}
+
+const STUDY: &str = r#"
+schema = "clearstream.study"
+version = 1
+name = "e2e"
+title = "a study of a test"
+[flow]
+duration = "600ms"
+warm-up = "200ms"
+interval = "200ms"
+[[experiment]]
+name = "flows"
+title = "one and two flows"
+workload = "flow"
+figure = "throughput"
+repetitions = 3
+[experiment.factors]
+flows = [1, 2]
+"#;
+
+#[test]
+fn a_killed_study_is_resumed_and_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let study = folder.path().join("e2e.toml");
+    fs::write(&study, STUDY).unwrap();
+    let runs = folder.path().join("runs");
+    let (study, runs_text) = (study.to_str().unwrap(), runs.to_str().unwrap());
+    let arguments = ["study", "run", study, "--to", "localhost", "--runs", runs_text];
+
+    let mut first = clearstream(&arguments).spawn().unwrap();
+    let trials = || {
+        let run = fs::read_dir(&runs).ok()?.flatten().next()?.path();
+        Some((fs::read_to_string(run.join("trials.jsonl")).ok()?.lines().count(), run))
+    };
+    eventually(Duration::from_secs(30), "two trials are recorded", || {
+        trials().is_some_and(|(count, _)| count >= 2)
+    });
+    let agents = children(first.id());
+    first.kill().unwrap();
+    first.wait().unwrap();
+    eventually(Duration::from_secs(10), "the agents end", || agents.iter().all(|agent| !alive(*agent)));
+
+    let (_, run_folder) = trials().unwrap();
+    let before = fs::read_to_string(run_folder.join("trials.jsonl")).unwrap();
+    let resumed = run(&[arguments.as_slice(), &["--resume", run_folder.to_str().unwrap()]].concat());
+    resumed.ok();
+    let after = fs::read_to_string(run_folder.join("trials.jsonl")).unwrap();
+    assert!(after.starts_with(before.lines().next().unwrap()), "what was recorded is kept");
+    let mut numbers: Vec<u64> = after
+        .lines()
+        .map(|line| {
+            let trial: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert_valid("trial", &trial);
+            trial["trial"].as_u64().unwrap()
+        })
+        .collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, [0, 1, 2, 3, 4, 5], "2 levels x 3 repetitions, each once");
+    let document = serde_json::from_str(&fs::read_to_string(run_folder.join("run.json")).unwrap()).unwrap();
+    assert_valid("run", &document);
+
+    let page = fs::read_to_string(run_folder.join("report.html")).unwrap();
+    assert!(page.contains("one and two flows"));
+    let out = folder.path().join("trials.csv");
+    run(&["report", run_folder.to_str().unwrap(), "--format", "csv", "--out", out.to_str().unwrap()]).ok();
+    assert_eq!(fs::read_to_string(&out).unwrap().lines().count(), 7, "a heading and six trials");
+}
+
+#[test]
+fn a_dry_run_lists_trials_and_runs_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = folder.path().join("runs");
+    let study = folder.path().join("e2e.toml");
+    fs::write(&study, STUDY).unwrap();
+    let text = run(&[
+        "study",
+        "run",
+        study.to_str().unwrap(),
+        "--to",
+        "localhost",
+        "--dry-run",
+        "--runs",
+        runs.to_str().unwrap(),
+    ]);
+    assert!(text.ok().contains("6 trials"), "{}", text.stdout);
+    assert!(!runs.exists());
+}
+
+#[test]
+fn a_study_file_with_a_slip_names_line_and_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let study = folder.path().join("slip.toml");
+    fs::write(&study, STUDY.replace("repetitions", "repetition")).unwrap();
+    let path = study.to_str().unwrap();
+    run(&["study", "run", path, "--to", "localhost"]).refused(2, &["slip.toml", "13", "repetition"]);
+    fs::write(&study, STUDY.replace("flows = [1, 2]", "windw = [1, 2]")).unwrap();
+    run(&["study", "run", path, "--to", "localhost"]).refused(2, &["windw", "window"]);
+    run(&["study", "run", "nonesuch", "--to", "localhost"]).refused(9, &["nonesuch", "clearstream-40ge"]);
+}
+
+#[test]
+fn root_a_full_disk_ends_the_study_and_keeps_the_trials() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("disk");
+    fs::create_dir(&disk).unwrap();
+    let study = folder.path().join("e2e.toml");
+    fs::write(&study, STUDY.replace("repetitions = 3", "repetitions = 200").replace("200ms", "20ms"))
+        .unwrap();
+    // A namespace of its own holds the small disk, so that nothing stays mounted.
+    let script = format!(
+        "mount -t tmpfs -o size=400k none {disk} && {program} study run {study} --to localhost --runs {disk}/runs; \
+         code=$?; wc -l < {disk}/runs/*/trials.jsonl; exit $code",
+        disk = disk.display(),
+        program = common::program().display(),
+        study = study.display(),
+    );
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script]);
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let run = finish(command.spawn().unwrap(), Duration::from_secs(60));
+    assert_eq!(run.code(), 7, "{}\n{}", run.stdout, run.stderr);
+    assert!(run.stderr.contains("no space left"), "{}", run.stderr);
+    let kept: u32 = run.stdout.lines().last().unwrap().trim().parse().unwrap();
+    assert!(kept >= 1, "{}", run.stdout);
+}
+
+#[test]
+fn a_paired_daemon_serves_and_a_stranger_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let listen = format!("127.0.0.1:{port}");
+    let pair = |identity: &str, file: &str| {
+        let token =
+            run(&["pair", "create", "tester", "--address", &listen, "--identity", identity]).ok().to_owned();
+        let mut accept = clearstream(&["pair", "accept", file]);
+        accept.stdin(std::process::Stdio::piped());
+        let mut accept = accept.spawn().unwrap();
+        std::io::Write::write_all(&mut accept.stdin.take().unwrap(), token.as_bytes()).unwrap();
+        finish(accept, Duration::from_secs(10)).ok();
+    };
+    let (identity, good, bad) = (at("identity"), at("good"), at("bad"));
+    pair(&identity, &good);
+    pair(&at("another"), &bad);
+
+    let daemon = clearstream(&["serve", "--listen", &listen, "--identity", &identity]).spawn().unwrap();
+    eventually(Duration::from_secs(10), "the daemon listens", || {
+        std::net::TcpStream::connect(&listen).is_ok()
+    });
+    let flow = |pairing: &str| {
+        run(&[
+            "flow",
+            &listen,
+            "--pairing",
+            pairing,
+            "--duration",
+            "600ms",
+            "--warm-up",
+            "0s",
+            "--interval",
+            "200ms",
+            "--json",
+        ])
+    };
+    assert_eq!(flow(&good).json()["summary"]["complete"], true);
+    flow(&bad).refused(4, &["pair"]);
+    run(&["pair", "revoke", "tester", "--identity", &identity]).ok();
+    flow(&good).refused(4, &["pair"]);
+    signal(daemon.id(), "INT");
+    finish(daemon, Duration::from_secs(10)).ok();
+    flow(&good).refused(3, &[&listen]);
+}
