@@ -1,8 +1,12 @@
 //! The process that holds a lab: makes it, answers for it, takes it down.
 
 use std::{
+    fs::File,
     io::{stdin, stdout},
-    os::unix::net::{UnixListener, UnixStream},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::net::{UnixListener, UnixStream},
+    },
     time::{Duration, Instant},
 };
 
@@ -43,9 +47,11 @@ pub fn run() -> Result<(), LabError> {
             return write_line(stdout().lock(), &sent).map_err(LabError::system("report"));
         }
     };
-    let outcome = write_line(stdout().lock(), &Started::Ready)
-        .map_err(LabError::system("report that the lab is up"))
-        .and_then(|()| leave_terminal())
+    let outcome = leave_terminal()
+        .and_then(|answer| {
+            write_line(File::from(answer), &Started::Ready)
+                .map_err(LabError::system("report that the lab is up"))
+        })
         .and_then(|()| keeper.serve());
     match outcome {
         Ok(client) => {
@@ -62,12 +68,14 @@ pub fn run() -> Result<(), LabError> {
     }
 }
 
-fn leave_terminal() -> Result<(), LabError> {
+/// Lets go of standard input, output and error; gives what the output was.
+fn leave_terminal() -> Result<OwnedFd, LabError> {
+    let answer = stdout().as_fd().try_clone_to_owned().map_err(LabError::system("keep the way to answer"))?;
     let path = "/dev/null";
-    let null =
-        std::fs::File::options().read(true).write(true).open(path).map_err(LabError::file("open", path))?;
+    let null = File::options().read(true).write(true).open(path).map_err(LabError::file("open", path))?;
     let done = dup2_stdin(&null).and_then(|()| dup2_stdout(&null)).and_then(|()| dup2_stderr(&null));
-    done.map_err(|error| LabError::system("leave the terminal")(error.into()))
+    done.map_err(|error| LabError::system("leave the terminal")(error.into()))?;
+    Ok(answer)
 }
 
 /// Everything of a running lab; dropping it ends the lab.

@@ -1,0 +1,107 @@
+//! What the tests of running labs share: a keeper, labs of their own name, and
+//! sockets inside a host.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use clearstream_lab::{LabError, RunningLab, down, file, up};
+use clearstream_schema::lab::LabFile;
+use clearstream_sys::namespace::NamespaceSet;
+
+/// The example of this package that holds a lab; it is built with the tests.
+pub(crate) fn keeper() -> Command {
+    let test = std::env::current_exe().unwrap();
+    let folder: PathBuf = test.parent().and_then(Path::parent).unwrap().join("examples");
+    let program = folder.join("keep");
+    assert!(program.exists(), "{} is built by `cargo build --examples`", program.display());
+    Command::new(program)
+}
+
+/// A lab that goes when the test ends, also by a failure.
+pub(crate) struct Lab(pub(crate) RunningLab);
+
+impl Lab {
+    pub(crate) fn up(file: &LabFile) -> Result<Self, LabError> {
+        up(file, keeper()).map(Self)
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        let _ = down(&self.0.file().name);
+    }
+}
+
+/// Two hosts and one link with these lines in it.
+pub(crate) fn pair(name: &str, link: &str) -> LabFile {
+    let text = format!(
+        r#"schema = "clearstream.lab"
+version = 1
+name = "{name}-{}"
+title = "test"
+[[host]]
+name = "alpha"
+[[host]]
+name = "beta"
+[[link]]
+{link}
+ends = [
+  {{ host = "alpha", interface = "wan0", addresses = ["10.99.0.1/24", "fd99::1/64"] }},
+  {{ host = "beta", interface = "wan0", addresses = ["10.99.0.2/24", "fd99::2/64"] }},
+]
+"#,
+        std::process::id()
+    );
+    file::parse(Path::new("test.toml"), &text).unwrap()
+}
+
+/// A host entered by this test.
+pub(crate) struct Inside {
+    child: Child,
+    set: NamespaceSet,
+}
+
+impl Inside {
+    pub(crate) fn of(lab: &RunningLab, host: &str) -> Self {
+        let mut sleep = Command::new("sleep");
+        sleep.arg("600").stdin(Stdio::null());
+        let child = lab.command(host, sleep).unwrap().spawn().unwrap();
+        let set = NamespaceSet::of_process(child.id()).unwrap();
+        Self { child, set }
+    }
+
+    /// Runs work inside; sockets made there stay there.
+    pub(crate) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        self.set.run(work).unwrap()
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Output of a command on a host.
+pub(crate) fn output(lab: &RunningLab, host: &str, line: &str) -> String {
+    let mut words = line.split(' ');
+    let mut command = Command::new(words.next().unwrap());
+    command.args(words);
+    let output = lab.command(host, command).unwrap().output().unwrap();
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Network namespaces in which a process of this machine is.
+pub(crate) fn network_namespaces() -> BTreeSet<PathBuf> {
+    fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(Result::ok)
+        .filter_map(|entry| fs::read_link(entry.path().join("ns/net")).ok())
+        .collect()
+}

@@ -1,0 +1,260 @@
+//! Labs for real: up, found, entered, changed, taken down, and killed.
+
+use std::{
+    fs,
+    os::unix::process::CommandExt,
+    path::Path,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use clearstream_lab::{LabError, down, file, list, open, up};
+use clearstream_schema::ExitCode;
+use serde_json::Value;
+
+use crate::common::{Inside, Lab, keeper, network_namespaces, output, pair};
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap()
+}
+
+fn gone(mut what: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !what() {
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    true
+}
+
+#[test]
+fn root_lab_is_up_found_entered_and_leaves_nothing() {
+    let file = pair("life", "mtu = 4000");
+    let name = file.name.clone();
+    let lab = Lab::up(&file).unwrap();
+    assert!(list().unwrap().iter().any(|running| running.file().name == name));
+    assert_eq!(open(&name).unwrap().file(), &file);
+    assert_eq!(lab.0.address("beta").unwrap().to_string(), "10.99.0.2");
+    assert_eq!(output(&lab.0, "alpha", "hostname").trim(), "alpha");
+    assert!(output(&lab.0, "alpha", "getent hosts beta").contains("fd99::2"));
+    assert_eq!(
+        output(&lab.0, "beta", "ls /sys/class/net").split_whitespace().collect::<Vec<_>>(),
+        ["lo", "wan0"]
+    );
+    let hosts = [Inside::of(&lab.0, "alpha"), Inside::of(&lab.0, "beta")];
+    let inside = hosts.each_ref().map(|host| host.run(|| fs::read_link("/proc/thread-self/ns/net").unwrap()));
+    assert!(inside.iter().all(|namespace| network_namespaces().contains(namespace)));
+    // Processes inside are ended with the lab.
+    down(&name).unwrap();
+    assert!(inside.iter().all(|namespace| !network_namespaces().contains(namespace)));
+    assert!(!Path::new("/run/clearstream/labs").join(&name).exists());
+    assert!(!Path::new("/run/clearstream/labs").join(format!("{name}.lock")).exists());
+    assert!(matches!(open(&name), Err(LabError::NotRunning { .. })));
+    assert!(matches!(down(&name), Err(LabError::NotRunning { .. })));
+    let mut command = Command::new("true");
+    command.stdin(Stdio::null());
+    assert!(matches!(lab.0.command("alpha", command), Err(LabError::NotRunning { .. })));
+}
+
+#[test]
+fn root_ip_shows_what_the_file_says() {
+    let mut file = pair("oracle", "mtu = 4000\ndelay = \"1ms\"");
+    file.hosts[0].congestion_control = Some("reno".to_owned());
+    file.hosts[0].sysctls.insert("net.ipv4.tcp_rmem".to_owned(), "4096 65536 8388608".to_owned());
+    let lab = Lab::up(&file).unwrap();
+    let link = &json(&output(&lab.0, "alpha", "ip -j -d link show wan0"))[0];
+    assert_eq!((&link["mtu"], &link["linkinfo"]["info_data"]["type"]), (&4000.into(), &"tun".into()));
+    let addresses = json(&output(&lab.0, "alpha", "ip -j address show dev wan0"));
+    let addresses = addresses[0]["addr_info"].as_array().unwrap();
+    for (local, length) in [("10.99.0.1", 24), ("fd99::1", 64)] {
+        let found = addresses.iter().find(|address| address["local"] == local).unwrap();
+        assert_eq!(found["prefixlen"], length);
+    }
+    for family in ["-4", "-6"] {
+        let routes = json(&output(&lab.0, "alpha", &format!("ip -j {family} route show proto kernel")));
+        let route =
+            routes.as_array().unwrap().iter().find(|route| route["metrics"][0]["congestion"] == "reno");
+        assert!(route.is_some(), "{routes}");
+    }
+    assert_eq!(output(&lab.0, "alpha", "cat /proc/sys/net/ipv4/tcp_rmem").trim(), "4096\t65536\t8388608");
+    // Changes at run time, and what is kept of them.
+    lab.0.set_mtu(0, 9000).unwrap();
+    for host in ["alpha", "beta"] {
+        assert_eq!(json(&output(&lab.0, host, "ip -j link show wan0"))[0]["mtu"], 9000);
+    }
+    let cores = "1".parse().unwrap();
+    lab.0.set_receive_cores("beta", "wan0", Some(&cores)).unwrap();
+    let mask = || output(&lab.0, "beta", "cat /sys/class/net/wan0/queues/rx-0/rps_cpus");
+    assert_eq!(u32::from_str_radix(mask().trim(), 16).unwrap(), 0b10);
+    let again = open(&file.name).unwrap();
+    assert_eq!(again.file().links[0].mtu, 9000);
+    assert_eq!(again.file().links[0].ends[1].receive_cores.as_ref(), Some(&cores));
+    lab.0.set_receive_cores("beta", "wan0", None).unwrap();
+    assert_eq!(u32::from_str_radix(mask().trim(), 16).unwrap(), 0);
+    for (outcome, word) in [
+        (lab.0.set_mtu(7, 1500), "link 7"),
+        (lab.0.set_mtu(0, 10), "MTU"),
+        (lab.0.set_receive_cores("gamma", "wan0", None), "alpha, beta"),
+        (lab.0.set_receive_cores("beta", "eth9", None), "wan0"),
+    ] {
+        let error = outcome.unwrap_err();
+        assert!(error.to_string().contains(word), "{error}");
+        assert_eq!(error.exit_code(), ExitCode::Usage);
+    }
+}
+
+#[test]
+fn root_name_that_is_taken_is_refused() {
+    let file = pair("taken", "");
+    let lab = Lab::up(&file).unwrap();
+    let error = up(&file, keeper()).unwrap_err();
+    assert!(matches!(error, LabError::NameTaken { .. }), "{error}");
+    assert_eq!(error.exit_code(), ExitCode::Name);
+    assert_eq!(output(&lab.0, "alpha", "hostname").trim(), "alpha", "the first one goes on");
+}
+
+#[test]
+fn root_keeper_outlives_its_shell() {
+    let lab = Lab::up(&pair("session", "delay = \"1ms\"")).unwrap();
+    let keeper = lab.0.keeper_pid();
+    // A session of its own: neither Ctrl-C nor a hangup of the terminal gets
+    // there (credentials(7)); and nothing of the terminal is held open.
+    let stat = fs::read_to_string(format!("/proc/{keeper}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+    assert_eq!(fields[3], keeper.to_string(), "session");
+    for descriptor in 0..3 {
+        let target = fs::read_link(format!("/proc/{keeper}/fd/{descriptor}")).unwrap();
+        assert_eq!(target, Path::new("/dev/null"));
+    }
+}
+
+#[test]
+fn root_killed_keeper_leaves_nothing_and_the_next_start_clears_up() {
+    let file = pair("killed", "delay = \"1ms\"");
+    let lab = Lab::up(&file).unwrap();
+    let mut sleep = Command::new("sleep");
+    sleep.arg("600");
+    let mut left_over = lab.0.command("alpha", sleep).unwrap().spawn().unwrap();
+    let empty = Inside::of(&lab.0, "beta");
+    let namespace = empty.run(|| fs::read_link("/proc/thread-self/ns/net").unwrap());
+    drop(empty);
+    assert!(network_namespaces().contains(&namespace));
+    let keeper_pid = rustix::process::Pid::from_raw(lab.0.keeper_pid().cast_signed()).unwrap();
+    rustix::process::kill_process(keeper_pid, rustix::process::Signal::KILL).unwrap();
+    assert!(gone(|| !network_namespaces().contains(&namespace)), "the namespace goes with its keeper");
+    assert!(matches!(open(&file.name), Err(LabError::NotRunning { .. })));
+    // What a user had started inside is ended by the next start of any lab.
+    assert!(left_over.try_wait().unwrap().is_none());
+    let next = Lab::up(&pair("next", "")).unwrap();
+    assert!(gone(|| left_over.try_wait().unwrap().is_some()));
+    assert!(!Path::new("/run/clearstream/labs").join(&file.name).exists());
+    let again = Lab::up(&file).unwrap();
+    assert_eq!(output(&again.0, "beta", "hostname").trim(), "beta");
+    drop(next);
+}
+
+#[test]
+fn root_lab_that_cannot_be_made_leaves_nothing_and_says_why() {
+    let refusals: [(&str, &str, ExitCode); 3] = [
+        ("net.core.rmem_max", "whole machine", ExitCode::Usage),
+        ("net.ipv4.no_such_thing", "misspelt", ExitCode::Usage),
+        ("net.ipv4.tcp_rmem", "does not take", ExitCode::Usage),
+    ];
+    for (key, word, exit_code) in refusals {
+        let mut file = pair("refused", "");
+        file.hosts[1].sysctls.insert(key.to_owned(), "many".to_owned());
+        let error = up(&file, keeper()).unwrap_err();
+        assert!(error.to_string().contains(word) && error.to_string().contains("beta"), "{error}");
+        assert_eq!(error.exit_code(), exit_code, "{error}");
+        assert!(!Path::new("/run/clearstream/labs").join(&file.name).exists());
+    }
+    let mut file = pair("refused", "");
+    file.hosts[0].congestion_control = Some("no-such-thing".to_owned());
+    let error = up(&file, keeper()).unwrap_err();
+    assert!(error.to_string().contains("no-such-thing"), "{error}");
+    assert!(!Path::new("/run/clearstream/labs").join(format!("{}.lock", file.name)).exists());
+}
+
+#[test]
+fn root_without_privilege_it_is_said_what_is_missing() {
+    let folder = std::env::temp_dir().join(format!("clearstream-lab-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    std::os::unix::fs::chown(&folder, Some(65534), Some(65534)).unwrap();
+    // The program may lie where nobody else may look.
+    let program = folder.join("keep");
+    fs::copy(keeper().get_program(), &program).unwrap();
+    let mut unprivileged = Command::new(&program);
+    unprivileged.uid(65534).gid(65534).env("XDG_RUNTIME_DIR", &folder).current_dir("/");
+    let error = up(&pair("nobody", ""), unprivileged).unwrap_err();
+    fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(error.exit_code(), ExitCode::Unsupported, "{error}");
+    assert!(error.to_string().contains("CAP_SYS_ADMIN") && error.to_string().contains("root"), "{error}");
+}
+
+#[test]
+fn root_keeper_that_is_none_is_an_error() {
+    for program in ["true", "cat"] {
+        let error = up(&pair("none", ""), Command::new(program)).unwrap_err();
+        assert!(error.to_string().contains("the process that holds the lab"), "{error}");
+    }
+}
+
+#[test]
+fn root_router_forwards_between_its_links() {
+    let text = format!(
+        r#"schema = "clearstream.lab"
+version = 1
+name = "routed-{}"
+title = "Two hosts and a router"
+[[host]]
+name = "alpha"
+[[host.route]]
+to = "10.98.2.0/24"
+via = "10.98.1.254"
+[[host.route]]
+to = "default"
+via = "fd98:1::fe"
+[[host]]
+name = "gate"
+router = true
+[[host]]
+name = "beta"
+[[host.route]]
+to = "default"
+via = "10.98.2.254"
+[[host.route]]
+to = "default"
+via = "fd98:2::fe"
+[[link]]
+ends = [
+  {{ host = "alpha", interface = "eth0", addresses = ["10.98.1.1/24", "fd98:1::1/64"] }},
+  {{ host = "gate", interface = "eth0", addresses = ["10.98.1.254/24", "fd98:1::fe/64"] }},
+]
+[[link]]
+delay = "1ms"
+ends = [
+  {{ host = "gate", interface = "wan0", addresses = ["10.98.2.254/24", "fd98:2::fe/64"] }},
+  {{ host = "beta", interface = "wan0", addresses = ["10.98.2.2/24", "fd98:2::2/64"] }},
+]
+"#,
+        std::process::id()
+    );
+    let lab = Lab::up(&file::parse(Path::new("routed.toml"), &text).unwrap()).unwrap();
+    let routes = json(&output(&lab.0, "alpha", "ip -j route show 10.98.2.0/24"));
+    assert_eq!(routes[0]["gateway"], "10.98.1.254");
+    let (alpha, beta) = (Inside::of(&lab.0, "alpha"), Inside::of(&lab.0, "beta"));
+    for (from, to) in [("10.98.1.1:0", "10.98.2.2:0"), ("[fd98:1::1]:0", "[fd98:2::2]:0")] {
+        let receiver = beta.run(|| std::net::UdpSocket::bind(to).unwrap());
+        let sender = alpha.run(|| std::net::UdpSocket::bind(from).unwrap());
+        receiver.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        let mut buffer = [0; 16];
+        // The first packets may be lost while neighbours are found.
+        let came = (0..50).any(|_| {
+            let _ = sender.send_to(b"through", receiver.local_addr().unwrap());
+            receiver.recv(&mut buffer).is_ok()
+        });
+        assert!(came && &buffer[..7] == b"through", "{from} to {to}");
+    }
+}

@@ -1,0 +1,6 @@
+//! Labs for real, in namespaces of their own.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+mod life;
+mod table;

@@ -1,0 +1,251 @@
+//! The table of links for real, the same for each way to make them. netem runs
+//! where the kernel has it; where it has none, the clear refusal is tested.
+
+use std::{
+    io::{Read, Write},
+    net::{TcpListener, TcpStream, UdpSocket},
+    time::{Duration, Instant},
+};
+
+use clearstream_lab::LabError;
+use clearstream_schema::{
+    ExitCode,
+    lab::{DelayLineStats, LinkBackend},
+};
+
+use crate::common::{Inside, Lab, pair};
+use rustix::net::sockopt::{Ipv4PathMtuDiscovery, set_ip_mtu_discover};
+
+/// A lab with one link of a backend; `None`, with the reason printed, where
+/// this kernel cannot make it.
+fn make(name: &str, link: &str, backend: LinkBackend) -> Option<Lab> {
+    let mut file = pair(&format!("{name}-{}", if backend == LinkBackend::Netem { "n" } else { "d" }), link);
+    file.links[0].backend = backend;
+    match Lab::up(&file) {
+        Ok(lab) => Some(lab),
+        Err(error) if backend == LinkBackend::Netem && error.exit_code() == ExitCode::Unsupported => {
+            assert!(error.to_string().contains("netem"), "{error}");
+            eprintln!("SKIPPED {name} with netem: {error}");
+            None
+        }
+        Err(error) => panic!("{name}: {error}"),
+    }
+}
+
+const BACKENDS: [LinkBackend; 2] = [LinkBackend::DelayLine, LinkBackend::Netem];
+
+/// Two sockets, one on each host, connected to each other.
+fn sockets(lab: &Lab) -> (UdpSocket, UdpSocket) {
+    let (alpha, beta) = (Inside::of(&lab.0, "alpha"), Inside::of(&lab.0, "beta"));
+    let one = alpha.run(|| UdpSocket::bind("10.99.0.1:0").unwrap());
+    let two = beta.run(|| UdpSocket::bind("10.99.0.2:0").unwrap());
+    one.connect(two.local_addr().unwrap()).unwrap();
+    two.connect(one.local_addr().unwrap()).unwrap();
+    for socket in [&one, &two] {
+        socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    }
+    (one, two)
+}
+
+fn round_trip(one: &UdpSocket, two: &UdpSocket) -> Duration {
+    let mut buffer = [0; 64];
+    let start = Instant::now();
+    one.send(b"ping").unwrap();
+    let bytes = two.recv(&mut buffer).unwrap();
+    two.send(&buffer[..bytes]).unwrap();
+    one.recv(&mut buffer).unwrap();
+    start.elapsed()
+}
+
+#[test]
+fn root_no_packet_is_early() {
+    for backend in BACKENDS {
+        for (link, least_us) in [
+            ("delay = \"8.5ms\"", 17_000),
+            ("delay = \"1ms\"", 2_000),
+            ("delay = \"3ms\"\njitter = \"1ms\"", 4_000),
+            // 4 bytes in an IP packet of 32, 256 bits: 2.56 ms at 100 kb/s.
+            ("delay = \"1ms\"\nrate = \"100kb/s\"", 2_000 + 2 * 2_560),
+        ] {
+            let Some(lab) = make("early", link, backend) else { break };
+            let (one, two) = sockets(&lab);
+            round_trip(&one, &two);
+            let times: Vec<Duration> = (0..20).map(|_| round_trip(&one, &two)).collect();
+            let least = Duration::from_micros(least_us);
+            assert!(times.iter().all(|time| *time >= least), "{link}: {times:?}");
+            // Generous: others may have the cores. Lateness is measured elsewhere.
+            let best = times.iter().min().unwrap();
+            assert!(*best < least + Duration::from_millis(20), "{link}: {best:?}");
+        }
+    }
+}
+
+/// Numbered packets one way; how many came, and that they came in order.
+fn stream(lab: &Lab, count: u32, bytes: usize) -> u32 {
+    let (one, two) = sockets(lab);
+    two.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let receiver = std::thread::spawn(move || {
+        let (mut came, mut last, mut buffer) = (0, None, [0; 9000]);
+        while let Ok(length) = two.recv(&mut buffer) {
+            assert_eq!(length, bytes);
+            let number = u32::from_be_bytes(buffer[..4].try_into().unwrap());
+            assert!(last.is_none_or(|last| last < number), "{number} after {last:?}");
+            last = Some(number);
+            came += 1;
+        }
+        came
+    });
+    let mut packet = vec![0; bytes];
+    for number in 0..count {
+        packet[..4].copy_from_slice(&number.to_be_bytes());
+        one.send(&packet).unwrap();
+        // Not faster than a socket buffer on the other side is emptied.
+        if number % 50 == 49 {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+    receiver.join().unwrap()
+}
+
+#[test]
+fn root_losses_are_the_share_asked_for() {
+    for backend in BACKENDS {
+        for (loss, link) in [
+            (0.0, "delay = \"2ms\"\njitter = \"1ms\""),
+            (0.02, "delay = \"1ms\"\nloss-ratio = 0.02\nseed = 5"),
+            (0.3, "loss-ratio = 0.3\nseed = 9\ndelay = \"1ms\""),
+            (1.0, "loss-ratio = 1.0\ndelay = \"1ms\""),
+        ] {
+            let Some(lab) = make("loss", link, backend) else { break };
+            let count = 4000;
+            let came = f64::from(stream(&lab, count, 200));
+            let (mean, deviation) =
+                (f64::from(count) * (1.0 - loss), (f64::from(count) * loss * (1.0 - loss)).sqrt());
+            assert!((came - mean).abs() <= 5.0 * deviation, "{loss}: {came} of {count}");
+            if backend == LinkBackend::DelayLine {
+                let forth = forth(&lab);
+                assert!(forth.lost_count + forth.passed_segment_count >= u64::from(count), "{forth:?}");
+                assert_eq!(forth.overflow_count, 0);
+            }
+        }
+    }
+}
+
+fn forth(lab: &Lab) -> DelayLineStats {
+    lab.0.delay_line_stats().unwrap().into_iter().find(|line| line.from == "alpha").unwrap()
+}
+
+#[test]
+fn root_rate_is_never_exceeded_and_the_queue_ends() {
+    for backend in BACKENDS {
+        // 200 packets of 1028 bytes are 1 644 800 bits: 164 ms at 10 Mb/s.
+        let Some(lab) = make("rate", "delay = \"1ms\"\nrate = \"10Mb/s\"\nqueue = \"1s\"", backend) else {
+            break;
+        };
+        let (one, two) = sockets(&lab);
+        let start = Instant::now();
+        for _ in 0..200 {
+            one.send(&[7; 1000]).unwrap();
+        }
+        let mut buffer = [0; 1500];
+        let came = (0..200).take_while(|_| two.recv(&mut buffer).is_ok()).count();
+        assert_eq!(came, 200);
+        let took = start.elapsed();
+        assert!(took >= Duration::from_micros(164_480), "{took:?}");
+    }
+    // A queue of 20 ms at 10 Mb/s has room for 24 packets of this size, and one
+    // is on the wire. The burst takes a while, so some more get in; not all.
+    let lab = make("queue", "rate = \"10Mb/s\"\nqueue = \"20ms\"", LinkBackend::DelayLine).unwrap();
+    let came = {
+        let (one, two) = sockets(&lab);
+        two.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        for _ in 0..500 {
+            one.send(&[7; 1000]).unwrap();
+        }
+        let mut buffer = [0; 1500];
+        (0..500).take_while(|_| two.recv(&mut buffer).is_ok()).count()
+    };
+    assert!((25..500).contains(&came), "{came}");
+    assert_eq!(forth(&lab).overflow_count, 500 - came as u64);
+}
+
+#[test]
+fn root_mtu_is_the_links() {
+    for backend in BACKENDS {
+        let Some(lab) = make("mtu", "delay = \"1ms\"\nmtu = 3000", backend) else { break };
+        let (one, two) = sockets(&lab);
+        // What does not fit is refused (ip(7)).
+        set_ip_mtu_discover(&one, Ipv4PathMtuDiscovery::DO).unwrap();
+        one.send(&[0; 3000 - 28]).unwrap();
+        let mut buffer = [0; 4000];
+        assert_eq!(two.recv(&mut buffer).unwrap(), 3000 - 28);
+        assert_eq!(one.send(&[0; 3000 - 27]).unwrap_err().raw_os_error(), Some(90), "EMSGSIZE");
+    }
+}
+
+/// What TCP carries over a lossy link is what was sent: joined packets are cut
+/// around lost segments and repaired.
+#[test]
+fn root_tcp_is_whole_over_a_lossy_link() {
+    for (link, address) in [
+        ("delay = \"1ms\"\nloss-ratio = 0.01\nseed = 3\nmtu = 1500", "10.99.0.2:0"),
+        ("delay = \"1ms\"\nloss-ratio = 0.01\nseed = 4\nmtu = 1500", "[fd99::2]:0"),
+        ("delay = \"2ms\"\njitter = \"1ms\"\nrate = \"1Gb/s\"", "10.99.0.2:0"),
+    ] {
+        let lab = make("tcp", link, LinkBackend::DelayLine).unwrap();
+        let (alpha, beta) = (Inside::of(&lab.0, "alpha"), Inside::of(&lab.0, "beta"));
+        let listener = beta.run(|| TcpListener::bind(address).unwrap());
+        let to = listener.local_addr().unwrap();
+        let length = 8 << 20;
+        let pattern = |at: usize| (at.wrapping_mul(2_654_435_761) >> 13) as u8;
+        let sender = std::thread::spawn(move || {
+            let mut stream: TcpStream = alpha.run(|| TcpStream::connect(to).unwrap());
+            let bytes: Vec<u8> = (0..length).map(pattern).collect();
+            stream.write_all(&bytes).unwrap();
+        });
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut came = Vec::with_capacity(length);
+        stream.read_to_end(&mut came).unwrap();
+        sender.join().unwrap();
+        assert_eq!(came.len(), length);
+        assert!(came.iter().enumerate().all(|(at, byte)| *byte == pattern(at)), "{link}");
+        let forth = forth(&lab);
+        assert!(forth.passed_segment_count > forth.passed_count, "joined packets passed: {forth:?}");
+        if link.contains("loss") {
+            assert!(forth.lost_count > 0, "{forth:?}");
+        }
+    }
+}
+
+#[test]
+fn root_line_counts_anew_when_told() {
+    let lab = make("anew", "delay = \"1ms\"", LinkBackend::DelayLine).unwrap();
+    let (one, two) = sockets(&lab);
+    round_trip(&one, &two);
+    let stats = lab.0.delay_line_stats().unwrap();
+    let ways: Vec<(&str, &str)> = stats.iter().map(|line| (line.from.as_str(), line.to.as_str())).collect();
+    assert_eq!(ways, [("alpha", "beta"), ("beta", "alpha")]);
+    assert!(stats.iter().all(|line| line.passed_count > 0 && line.late_max_ns >= line.late_p50_ns));
+    let before = forth(&lab).passed_count;
+    lab.0.reset_delay_line_stats().unwrap();
+    assert!(forth(&lab).passed_count < before.max(2));
+    let plain = make("plain", "", LinkBackend::Veth).unwrap();
+    assert!(plain.0.delay_line_stats().unwrap().is_empty());
+}
+
+#[test]
+fn root_netem_is_there_or_refused_by_name() {
+    let mut file = pair("netem", "delay = \"1ms\"");
+    file.links[0].backend = LinkBackend::Netem;
+    match Lab::up(&file) {
+        Ok(_) => {}
+        Err(error @ LabError::Keeper { .. }) => {
+            assert_eq!(error.exit_code(), ExitCode::Unsupported);
+            let message = error.to_string();
+            assert!(message.contains("netem") && message.contains("link[0].backend"), "{message}");
+            assert!(message.contains("delay-line"), "{message}");
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
