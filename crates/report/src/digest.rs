@@ -212,6 +212,7 @@ impl Digest {
             experiment.cells.sort_by_key(|cell| cell.number);
             experiment.series = series::read(experiment, reader)?;
         }
+        digest.settings.name_all(digest.experiments.iter().filter(|e| !e.cells.is_empty()).count());
         Ok(digest)
     }
 

@@ -21,7 +21,21 @@ pub(crate) struct Figure {
     pub(crate) drawings: Vec<String>,
     pub(crate) table: Table,
     /// What others published about the same.
+    #[serde(serialize_with = "published_texts")]
     pub(crate) published: Vec<Published>,
+}
+
+/// For the page: label with its numbers, and source.
+fn published_texts<S: serde::Serializer>(published: &[Published], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(published.iter().map(|item| (published_text(item), &item.source)))
+}
+
+/// The label, with the numbers that it does not spell out itself.
+pub(crate) fn published_text(published: &Published) -> String {
+    match published_range(published) {
+        Some((_, _, range)) => format!("{}: {}", published.label, range.trim_start_matches("published ")),
+        None => published.label.clone(),
+    }
 }
 
 /// A mark and what it means.

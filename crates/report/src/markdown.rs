@@ -2,7 +2,7 @@
 
 use crate::{
     document::{Document, Section},
-    figure::{Figure, Table},
+    figure::{Figure, Table, published_text},
 };
 
 /// The report as Markdown.
@@ -90,7 +90,11 @@ fn figure(out: &mut String, figure: &Figure) {
     if !figure.published.is_empty() {
         out.push('\n');
         for published in &figure.published {
-            out.push_str(&format!("> Published: {} ({})\n", text(&published.label), text(&published.source)));
+            out.push_str(&format!(
+                "> Published: {} ({})\n",
+                text(&published_text(published)),
+                text(&published.source)
+            ));
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::format::bytes;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Settings {
     seen: BTreeMap<Seen, Times>,
+    experiment_count: usize,
 }
 
 /// How often and where a setting was seen.
@@ -57,6 +58,11 @@ impl Settings {
         }
     }
 
+    /// How many experiments have flow trials: a setting seen in all of them need not list them.
+    pub(crate) fn name_all(&mut self, count: usize) {
+        self.experiment_count = count;
+    }
+
     /// Rows of the table: first what differs, one row each; then what agrees, one row per setting.
     pub(crate) fn rows(&self) -> Vec<SettingRow> {
         let mut rows: Vec<SettingRow> = Vec::new();
@@ -69,6 +75,11 @@ impl Settings {
             }
         }
         rows.extend(agreeing.values().map(|list| fold(list)));
+        for row in &mut rows {
+            if row.experiments.len() > 1 && row.experiments.len() == self.experiment_count {
+                row.experiments = vec!["all".to_owned()];
+            }
+        }
         rows
     }
 }

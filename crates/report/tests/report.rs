@@ -6,6 +6,8 @@ mod hosts;
 #[path = "common/run.rs"]
 mod run;
 
+use std::path::Path;
+
 use clearstream_record::synthetic::{Shape, clearstream_40ge};
 use clearstream_report::{csv, html, markdown};
 
@@ -221,6 +223,17 @@ fn a_lab_matrix_is_drawn_once_per_steering() {
     let text = markdown(&reader).unwrap();
     assert!(text.contains("\u{2212}25 % with core 0 and \u{2212}25 % with core 1"), "{text}");
     assert!(text.contains("No PCIe staircase"), "{text}");
+}
+
+#[test]
+fn captured_hosts_are_drawn_core_by_core() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/hosts");
+    for (name, cores, nodes) in [("nehalem", 8, 2), ("magny-cours-igb", 48, 8)] {
+        let captured = clearstream_host::capture::open(&folder.join(format!("{name}.tar.gz"))).unwrap();
+        let picture = clearstream_report::machine_svg(&clearstream_host::inspect(captured.root()));
+        assert_eq!(picture.matches("data-tip=\"core ").count(), cores, "{name}");
+        assert_eq!(picture.matches("data-tip=\"node ").count(), nodes * nodes, "{name}");
+    }
 }
 
 #[test]

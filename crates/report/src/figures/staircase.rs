@@ -68,7 +68,10 @@ pub(crate) fn figure(host: &HostReport, role: &str, best_bps: Option<f64>) -> Op
             LegendItem::new("box stair", "what the link can carry"),
             LegendItem::new("box loss", "lost on the way"),
             LegendItem::new("box s0", "best median goodput here"),
-        ],
+        ]
+        .into_iter()
+        .filter(|item| best_bps.is_some() || item.swatch != "box s0")
+        .collect(),
         table: table(&steps),
         published: Vec::new(),
         id,

@@ -74,6 +74,17 @@ fn finding(experiment: &ExperimentDigest) -> String {
     format!("From sample to sample after the warm-up, {}{rest}.", parts[..shown].join("; "))
 }
 
+/// What others published, each pair of numbers once.
+fn published(experiment: &ExperimentDigest) -> Vec<(f64, f64, String)> {
+    let mut all: Vec<(f64, f64, String)> = Vec::new();
+    for range in experiment.spec.published.iter().filter_map(published_range) {
+        if !all.iter().any(|known| (known.0, known.1) == (range.0, range.1)) {
+            all.push(range);
+        }
+    }
+    all
+}
+
 /// Samples that count.
 fn counted(series: &Series) -> Vec<f64> {
     series.goodput.iter().filter(|p| p.0 > series.warm_up_seconds).map(|p| p.1).collect()
@@ -82,12 +93,11 @@ fn counted(series: &Series) -> Vec<f64> {
 fn draw(experiment: &ExperimentDigest, size: Size) -> Svg {
     let all = &experiment.series;
     let seconds = all.iter().flat_map(|s| &s.goodput).map(|p| p.0).fold(1.0, f64::max);
-    let published = experiment.spec.published.iter().filter_map(published_range);
     let highest = all
         .iter()
         .flat_map(|s| &s.goodput)
         .map(|p| p.1 / 1e9)
-        .chain(published.map(|range| range.1))
+        .chain(published(experiment).into_iter().map(|range| range.1))
         .fold(0.0, f64::max);
     let (y, y_ticks) = Scale::from_zero(highest, 5);
     let svg = Svg::new(size.width(), size.pick(360.0, 280.0));
@@ -104,8 +114,8 @@ fn draw(experiment: &ExperimentDigest, size: Size) -> Svg {
     if warm_up > 0.0 {
         plot.shade(0.0, warm_up.min(seconds), "warm");
     }
-    for published in experiment.spec.published.iter().filter_map(published_range) {
-        plot.published_band(published.0, published.1);
+    for (low, high, _) in published(experiment) {
+        plot.published_band(low, high);
     }
     for strong in [false, true] {
         for series in all.iter().filter(|series| series.typical == strong) {
@@ -120,14 +130,11 @@ fn draw(experiment: &ExperimentDigest, size: Size) -> Svg {
             let label = cell_label(experiment, series);
             Some((last, fitted(&label, 138.0), class_of(experiment, series)))
         });
-        let theirs = experiment.spec.published.iter().filter_map(published_range).map(|(low, high, text)| {
-            let text = text.trim_end_matches(" Gb/s").replace(" to ", "\u{2013}");
+        let theirs = published(experiment).into_iter().map(|(low, high, text)| {
+            let text = text.trim_end_matches(" Gb/s").to_owned();
             (low.midpoint(high), text, "theirs-text".to_owned())
         });
-        let mut labels: Vec<(f64, String, String)> = ends.chain(theirs).collect();
-        labels.sort_by(|a, b| a.1.cmp(&b.1));
-        labels.dedup_by(|a, b| a.1 == b.1);
-        plot.end_labels(labels);
+        plot.end_labels(ends.chain(theirs).collect());
     }
     readouts(&mut plot, experiment, seconds);
     plot.svg
