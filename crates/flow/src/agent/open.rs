@@ -65,7 +65,10 @@ pub(super) fn open(config: &FlowConfig, family: IpAddr, part: Part) -> Result<So
     if config.protocol != Protocol::Udp {
         let keepalive = TcpKeepalive::new().with_time(SILENCE / 2).with_interval(Duration::from_secs(1)).with_retries(3);
         socket.set_tcp_keepalive(&keepalive).map_err(step("set SO_KEEPALIVE"))?;
-        socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED)).map_err(step("set TCP_USER_TIMEOUT"))?;
+        // MPTCP has no such option of its own.
+        if config.protocol == Protocol::Tcp {
+            socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED)).map_err(step("set TCP_USER_TIMEOUT"))?;
+        }
         if let Some(name) = config.congestion_control.as_deref().filter(|_| part.sends) {
             set_congestion_control(&socket, name)?;
         }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use clearstream_host::counters::CounterReader;
+use clearstream_host::{HostRoot, counters::CounterReader};
 use clearstream_schema::{
     counters::HostCounters,
     flow::{FlowInterval, SideInterval, ZerocopyCount},
@@ -54,16 +54,24 @@ impl Snapshot {
 }
 
 impl Sampler {
-    /// Takes the first reading, at the start of the test.
-    pub(super) fn start(
-        begun: Instant,
-        flows: &[Flow],
-        mut counters: CounterReader,
-        stream: bool,
-        zerocopy: bool,
-    ) -> Self {
-        let last = Snapshot::take(Instant::now(), flows, &mut counters);
-        Self { stream, zerocopy, counters, begun, last }
+    /// Takes the first reading, while the threads wait for the start.
+    pub(super) fn prepare(flows: &[Flow], root: &HostRoot, stream: bool, zerocopy: bool) -> Self {
+        let mut counters = CounterReader::open(root);
+        let now = Instant::now();
+        let last = Snapshot::take(now, flows, &mut counters);
+        Self { stream, zerocopy, counters, begun: now, last }
+    }
+
+    /// Data may flow from now on: what the host counted while we waited does
+    /// not belong to the test.
+    pub(super) fn started(&mut self) {
+        self.last.host = self.counters.read();
+    }
+
+    /// The first data moved at `begun`.
+    pub(super) fn begin(&mut self, begun: Instant) {
+        self.begun = begun;
+        self.last.at = begun;
     }
 
     /// What happened since the last call.

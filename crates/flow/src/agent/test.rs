@@ -8,7 +8,7 @@ use std::{
 };
 
 use clearstream_control::EventSender;
-use clearstream_host::{HostRoot, counters::CounterReader};
+use clearstream_host::HostRoot;
 use clearstream_schema::{
     control::{AgentEvent, Failure, FailureKind},
     flow::{FlowConfig, FlowSettings, Notice, Protocol, SendMethod},
@@ -88,15 +88,19 @@ impl Test {
             flows.push(Flow { number, socket, workers });
         }
         drop(sender);
-        let told: Vec<WorkerReady> = ready.iter().collect();
+        let told: Vec<WorkerReady> = ready.iter().take(threads).collect();
         if let Some(failed) = self.buffer_failure(&told) {
             self.gate.stop();
             flows.iter_mut().flat_map(|flow| &mut flow.workers).for_each(Worker::join);
             return Err(failed);
         }
+        let ready = self.ready(&flows, told, notices);
+        let stream = self.config.protocol != Protocol::Udp;
+        let zerocopy = stream && self.config.method == SendMethod::Zerocopy;
+        let sampler = Sampler::prepare(&flows, &HostRoot::live(), stream, zerocopy);
         self.gate.set_ready(threads);
-        events.send(self.ready(&flows, told, notices));
-        let failed = self.gate.wait_start().then(|| self.sample(&mut flows, events)).flatten();
+        events.send(ready);
+        let failed = self.gate.wait_start().then(|| self.sample(&mut flows, sampler, events)).flatten();
         self.finish(flows);
         Ok((Vec::new(), failed))
     }
@@ -208,15 +212,13 @@ impl Test {
     }
 
     /// Samples until the end of the time, of the data, or of the peer.
-    fn sample(&self, flows: &mut [Flow], events: &EventSender) -> Option<Failure> {
+    fn sample(&self, flows: &mut [Flow], mut sampler: Sampler, events: &EventSender) -> Option<Failure> {
         let gate = &*self.gate;
         let schedule = Schedule::new(&self.config);
-        let counters = CounterReader::open(&HostRoot::live());
+        sampler.started();
         let mut ended_at = None;
         if let Some(begun) = gate.wait_begun(Instant::now() + FIRST_DATA_PATIENCE) {
-            let stream = self.config.protocol != Protocol::Udp;
-            let zerocopy = stream && self.config.method == SendMethod::Zerocopy;
-            let mut sampler = Sampler::start(begun, flows, counters, stream, zerocopy);
+            sampler.begin(begun);
             for index in 0.. {
                 let Some(end) = schedule.end_of(index) else { break };
                 let over = gate.wait_until(begun + end);

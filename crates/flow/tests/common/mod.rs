@@ -1,5 +1,6 @@
 //! Two agents in this process, and tests between them over loopback.
-#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 use std::{
     net::{IpAddr, Ipv4Addr},
