@@ -7,7 +7,7 @@ use clearstream_schema::host::{LlcGroup, NumaNode, Package, ProcessingUnit};
 
 use crate::{
     missing::Missing,
-    parse::{cpuset, text},
+    parse::{ParseError, cpuset, text},
     root::HostRoot,
 };
 
@@ -26,7 +26,7 @@ pub(crate) struct Topology {
 /// Reads the topology; `allowed` are the units that this process may run on,
 /// all when it is not known.
 pub(crate) fn read(root: &HostRoot, allowed: Option<&[u32]>, missing: &mut Missing) -> Topology {
-    let online = missing.keep("online processing units", root.parse(&format!("{CPU}/online"), cpuset::list));
+    let online = missing.keep("online processing units", root.parse(&format!("{CPU}/online"), some_cores));
     let present = present(root, missing);
     let online = online.unwrap_or_else(|| present.clone());
     let nodes = nodes(root, &online, missing);
@@ -47,10 +47,15 @@ pub(crate) fn read(root: &HostRoot, allowed: Option<&[u32]>, missing: &mut Missi
     Topology { nodes, packages: packages(&processing_units), llc_groups, processing_units }
 }
 
+/// A list of cores that cannot be empty on a host that runs.
+fn some_cores(text: &str) -> Result<Vec<u32>, ParseError> {
+    let cores = cpuset::list(text)?;
+    if cores.is_empty() { Err(ParseError::new("at least one core", text.trim())) } else { Ok(cores) }
+}
+
 /// Units that exist, online or not.
 fn present(root: &HostRoot, missing: &mut Missing) -> Vec<u32> {
-    if let Some(present) =
-        missing.keep("processing units", root.parse(&format!("{CPU}/present"), cpuset::list))
+    if let Some(present) = missing.keep("processing units", root.parse(&format!("{CPU}/present"), some_cores))
     {
         return present;
     }
