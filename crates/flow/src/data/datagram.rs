@@ -146,6 +146,9 @@ pub(super) fn receive(context: &Loop<'_>, datagrams: Datagrams, mut buffer: Buff
     let mut total = 0u64;
     let mut heard = Instant::now();
     loop {
+        if gate.is_stopped() {
+            return Outcome::Stopped;
+        }
         match socket::receive_segments(*socket, &mut buffer) {
             Ok(got) => {
                 let mut last = None;
@@ -179,7 +182,7 @@ pub(super) fn receive(context: &Loop<'_>, datagrams: Datagrams, mut buffer: Buff
             // The socket has a receive timeout, since UDP has no end of stream.
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                 let quiet = heard.elapsed();
-                if gate.is_stopped() || (gate.is_silent() && quiet > AFTER_END) {
+                if gate.is_silent() && quiet > AFTER_END {
                     return Outcome::Stopped;
                 }
                 if sequence.received > 0 && quiet > datagrams.patience {

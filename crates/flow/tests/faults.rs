@@ -1,0 +1,156 @@
+//! Ends that come too early: what was measured stays, and nothing hangs.
+#![allow(clippy::unwrap_used, reason = "a test may end by panic")]
+
+mod common;
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    process::{Command, Stdio},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
+
+use clearstream_control::{EventSender, Peer, agent, spawn};
+use clearstream_flow::{FlowAgent, FlowError, FlowEvent, run};
+use clearstream_schema::{
+    ByteCount, TimeSpan,
+    control::{AgentEvent, Cookie, FailureKind, FlowPrepare, FlowRole, Reply},
+    flow::{Direction, FlowConfig, Protocol},
+};
+use common::{FlowHandler, measure_with, peers, short};
+
+/// Set when this test program is to be an agent.
+const AGENT: &str = "CLEARSTREAM_TEST_FLOW_AGENT";
+
+/// Not a test of its own: the agent that the next ones start and kill.
+#[test]
+fn agent_process() {
+    if std::env::var_os(AGENT).is_some() {
+        agent::serve_stdio(FlowHandler::default()).unwrap();
+        std::process::exit(0);
+    }
+}
+
+/// An agent in a process of its own, and that process's number.
+fn agent_in_a_process() -> (Peer, u32) {
+    let folder = std::env::temp_dir().join(format!("clearstream-flow-{}-{:?}", std::process::id(), thread::current().id()));
+    // An inner shell tells its number and becomes the agent. The two lines
+    // that the test harness says first must not get into the session.
+    let inner = format!("echo $$ > '{}'; exec \"$1\" --exact agent_process --nocapture --quiet", folder.display());
+    let script = "sh -c \"$0\" sh \"$1\" | { read -r _; read -r _; exec cat; }";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, &inner]).arg(std::env::current_exe().unwrap());
+    command.env(AGENT, "1").stderr(Stdio::null());
+    let peer = spawn(command, "victim").unwrap();
+    let pid = std::fs::read_to_string(&folder).unwrap().trim().parse().unwrap();
+    std::fs::remove_file(folder).unwrap();
+    (peer, pid)
+}
+
+fn long() -> FlowConfig {
+    FlowConfig { duration: TimeSpan::from_seconds(30), ..short() }
+}
+
+#[test]
+fn a_test_that_is_stopped_keeps_its_figures() {
+    for protocol in [Protocol::Tcp, Protocol::Udp] {
+        let (mut client, mut server) = peers();
+        let stop = AtomicBool::new(false);
+        let started = Instant::now();
+        let config = FlowConfig { protocol, direction: Direction::Both, ..long() };
+        let mut count = 0;
+        let summary = run(&mut client, &mut server, Ipv4Addr::LOCALHOST.into(), &config, &stop, &mut |event| {
+            count += u32::from(matches!(event, FlowEvent::Interval(_)));
+            stop.store(count >= 3, Relaxed);
+        })
+        .unwrap();
+        assert!(!summary.complete && summary.received_bytes > 0, "{protocol:?}");
+        assert!(started.elapsed() < Duration::from_secs(5), "{protocol:?}");
+        // Both agents are free for the next test.
+        let (summary, _) = measure_with(&mut client, &mut server, &short(), |_| {}).unwrap();
+        assert!(summary.complete);
+    }
+}
+
+#[test]
+fn an_agent_that_dies_leaves_what_was_measured() {
+    for direction in [Direction::Forward, Direction::Reverse] {
+        let (mut client, _kept) = peers();
+        let (mut server, pid) = agent_in_a_process();
+        let config = FlowConfig { direction, ..long() };
+        let started = Instant::now();
+        let mut count = 0;
+        let error = measure_with(&mut client, &mut server, &config, |event| {
+            count += u32::from(matches!(event, FlowEvent::Interval(_)));
+            if count == 3 {
+                let status = Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap();
+                assert!(status.success());
+                count += 1;
+            }
+        })
+        .unwrap_err();
+        assert!(matches!(error, FlowError::PeerLost { .. }), "{direction:?}: {error:?}");
+        let partial = error.partial().unwrap();
+        assert!(!partial.complete && partial.received_bytes > 0, "{direction:?}");
+        assert!(partial.measured_ns >= 250_000_000, "{direction:?}: {}", partial.measured_ns);
+        assert!(started.elapsed() < Duration::from_secs(6), "{direction:?}");
+    }
+}
+
+fn prepare(role: FlowRole, config: &FlowConfig) -> FlowPrepare {
+    FlowPrepare { test: 1, cookie: Cookie("0123456789abcdef0123456789abcdef".into()), role, config: config.clone() }
+}
+
+#[test]
+fn a_dropped_agent_ends_its_threads() {
+    let (events, told) = EventSender::channel();
+    let mut server = FlowAgent::new();
+    let config = FlowConfig { bytes: Some(ByteCount(u64::MAX)), flows: 2, ..short() };
+    let role = FlowRole::Server { address: Some(Ipv4Addr::LOCALHOST.into()) };
+    let Reply::FlowListening { address } = server.prepare(prepare(role.clone(), &config), &events).unwrap() else {
+        panic!("a server says where it waits");
+    };
+    let busy = server.prepare(prepare(role, &config), &events).unwrap_err();
+    assert_eq!(busy.kind, FailureKind::Busy);
+    let (client_events, _client_told) = EventSender::channel();
+    let mut client = FlowAgent::new();
+    client.prepare(prepare(FlowRole::Client { server: address }, &config), &client_events).unwrap();
+    server.start(1).unwrap();
+    client.start(1).unwrap();
+    thread::sleep(Duration::from_millis(200));
+    let started = Instant::now();
+    drop(client);
+    // The server's own end comes by itself: its streams have ended.
+    let finished = told.iter().find(|event| matches!(event, AgentEvent::FlowFinished { .. }));
+    assert!(finished.is_some() && started.elapsed() < Duration::from_secs(5));
+    assert_eq!(server.start(2).unwrap_err().kind, FailureKind::Invalid);
+    assert!(server.stop(1).is_ok(), "a test that has ended can be stopped");
+}
+
+#[test]
+fn a_client_that_never_comes_can_be_stopped() {
+    let (events, _told) = EventSender::channel();
+    for protocol in [Protocol::Tcp, Protocol::Udp] {
+        let mut server = FlowAgent::new();
+        let role = FlowRole::Server { address: Some(Ipv4Addr::LOCALHOST.into()) };
+        server.prepare(prepare(role, &FlowConfig { protocol, ..short() }), &events).unwrap();
+        let started = Instant::now();
+        server.stop(1).unwrap();
+        assert!(started.elapsed() < Duration::from_secs(2));
+    }
+}
+
+#[test]
+fn nobody_at_the_port_is_told_at_once() {
+    let (events, _told) = EventSender::channel();
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for protocol in [Protocol::Tcp, Protocol::Udp] {
+        let server = SocketAddr::from((Ipv4Addr::LOCALHOST, nobody.port()));
+        let config = FlowConfig { protocol, ..short() };
+        let failure =
+            FlowAgent::new().prepare(prepare(FlowRole::Client { server }, &config), &events).unwrap_err();
+        assert_eq!(failure.kind, FailureKind::Connection);
+        assert!(failure.message.contains(&server.to_string()), "{failure}");
+    }
+}

@@ -1,0 +1,227 @@
+//! What the sampler says, against what the kernel and iproute2 say.
+#![allow(clippy::unwrap_used, reason = "a test may end by panic")]
+
+mod common;
+
+use std::{net::TcpListener, process::Command};
+
+use clearstream_flow::FlowEvent;
+use clearstream_schema::{
+    BitRate, ByteCount, CoreList, TimeSpan,
+    flow::{Direction, FlowConfig, Protocol},
+};
+use common::{measure, measure_with, peers, short};
+
+/// `ss` about the connection between two ports, from the first one's side.
+fn ss(options: &str, local: u16, remote: u16) -> String {
+    let filter = format!("sport = :{local} and dport = :{remote}");
+    let output = Command::new("ss").args([options, &filter]).output().expect("iproute2 is installed");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The number behind `key` in the text of `ss`.
+fn number(text: &str, key: &str) -> Option<u64> {
+    let digits: String = text.split_once(key)?.1.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
+}
+
+fn port(address: &str) -> u16 {
+    address.rsplit(':').next().unwrap().parse().unwrap()
+}
+
+/// Two ports that are free now.
+fn free_ports() -> (u16, u16) {
+    let hold = || TcpListener::bind("127.0.0.1:0").unwrap();
+    let (one, two) = (hold(), hold());
+    (one.local_addr().unwrap().port(), two.local_addr().unwrap().port())
+}
+
+#[test]
+fn fixed_ports_and_window_are_those_that_ss_sees() {
+    let (source, destination) = free_ports();
+    let config = FlowConfig {
+        source_port: Some(source),
+        destination_port: Some(destination),
+        window: Some(ByteCount(256 << 10)),
+        congestion_control: Some("reno".to_owned()),
+        pacing: Some(BitRate(2_000_000_000)),
+        ..short()
+    };
+    let (mut client, mut server) = peers();
+    // Twice with the same ports: no connection is left in TIME_WAIT.
+    for _ in 0..2 {
+        let mut seen = None;
+        let (summary, _) = measure_with(&mut client, &mut server, &config, |event| {
+            if matches!(event, FlowEvent::Interval(_)) && seen.is_none() {
+                seen = Some((ss("-tmiHn", source, destination), ss("-tmiHn", destination, source)));
+            }
+        })
+        .unwrap();
+        let (from, to) = seen.unwrap();
+        let (client, server) = (&summary.client_settings.flows[0], &summary.server_settings.flows[0]);
+        assert_eq!((port(&client.local), port(&client.remote)), (source, destination));
+        assert_eq!(number(&from, ",tb"), Some(client.send_buffer_bytes), "{from}");
+        assert_eq!(number(&to, ",rb"), Some(server.receive_buffer_bytes), "{to}");
+        assert_eq!(client.send_buffer_bytes, 512 << 10, "socket(7): the kernel doubles it");
+        assert_eq!(client.congestion_control.as_deref(), Some("reno"));
+        assert!(from.contains("reno"), "{from}");
+        assert_eq!(client.pacing_rate_bps, Some(2_000_000_000));
+        assert!(summary.goodput_bps < 2.2e9, "paced: {}", summary.goodput_bps);
+    }
+}
+
+#[test]
+fn a_window_above_the_cap_names_the_sysctl() {
+    let cap: u64 = std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap().trim().parse().unwrap();
+    let (summary, _) = measure(&FlowConfig { window: Some(ByteCount(cap * 4)), ..short() }).unwrap();
+    assert_eq!(summary.server_settings.flows[0].receive_buffer_bytes, cap * 2, "capped, then doubled");
+    for sysctl in ["net.core.rmem_max", "net.core.wmem_max"] {
+        let told = |notice: &clearstream_schema::flow::Notice| {
+            notice.id == "window-capped" && notice.message.contains(sysctl)
+        };
+        assert!(summary.notices.iter().any(told), "{sysctl}: {:?}", summary.notices);
+    }
+}
+
+#[test]
+fn root_forces_a_window_above_the_cap() {
+    let cap: u64 = std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap().trim().parse().unwrap();
+    let config = FlowConfig { window: Some(ByteCount(cap * 3)), force_buffers: true, ..short() };
+    let (summary, _) = measure(&config).unwrap();
+    assert_eq!(summary.server_settings.flows[0].receive_buffer_bytes, cap * 6);
+    assert!(summary.notices.iter().all(|notice| notice.id != "window-capped"));
+}
+
+#[test]
+fn counters_of_the_socket_are_those_that_ss_sees() {
+    let mut ports = None;
+    let mut pairs = Vec::new();
+    let (mut client, mut server) = peers();
+    measure_with(&mut client, &mut server, &short(), |event| match event {
+        FlowEvent::Ready { client, .. } => {
+            let flow = &client.flows[0];
+            ports = Some((port(&flow.local), port(&flow.remote)));
+        }
+        FlowEvent::Interval(interval) => {
+            let (local, remote) = ports.unwrap();
+            let text = ss("-tiHn", local, remote);
+            let info = interval.client.flows[0].tcp.clone().unwrap();
+            pairs.push((info, text));
+        }
+        FlowEvent::Notice(_) => {}
+    })
+    .unwrap();
+    // What ss reads later is never less than what the sampler read before, and
+    // never more than what it reads next.
+    let mut compared = 0;
+    for window in pairs.windows(2) {
+        let (before, text) = &window[0];
+        let after = &window[1].0;
+        let Some(acked) = number(text, "bytes_acked:") else { continue };
+        assert!(before.acked_bytes.unwrap() <= acked && acked <= after.acked_bytes.unwrap(), "{text}");
+        let resent = text.split_once("retrans:").and_then(|(_, rest)| {
+            rest.split_once('/')?.1.split(' ').next()?.parse::<u32>().ok()
+        });
+        let resent = resent.unwrap_or(0);
+        assert!(before.total_retransmit_count <= resent && resent <= after.total_retransmit_count, "{text}");
+        assert_eq!(number(text, "mss:"), Some(before.send_mss_bytes.into()), "{text}");
+        compared += 1;
+    }
+    assert!(compared > 0, "{pairs:?}");
+}
+
+fn udp_receive_errors() -> u64 {
+    let text = std::fs::read_to_string("/proc/net/snmp").unwrap();
+    let mut lines = text.lines().filter(|line| line.starts_with("Udp:")).map(str::split_whitespace);
+    let place = lines.next().unwrap().position(|name| name == "RcvbufErrors").unwrap();
+    lines.next().unwrap().nth(place).unwrap().parse().unwrap()
+}
+
+#[test]
+fn lost_datagrams_are_those_that_the_kernel_dropped() {
+    let before = udp_receive_errors();
+    let config = FlowConfig {
+        protocol: Protocol::Udp,
+        bytes: Some(ByteCount(400_000_000)),
+        // The smallest that the kernel grants: it overflows at once.
+        receive_buffer: Some(ByteCount(1)),
+        datagram: Some(ByteCount(8000)),
+        ..short()
+    };
+    let (summary, intervals) = measure(&config).unwrap();
+    let dropped = udp_receive_errors() - before;
+    let flows = || intervals.iter().map(|interval| &interval.server.flows[0]);
+    let lost: u64 = flows().filter_map(|flow| flow.lost_count).sum();
+    let received: u64 = flows().filter_map(|flow| flow.datagram_count).sum();
+    assert_eq!(lost + received, 50_000, "every datagram is one or the other");
+    assert!(lost > 0 && received > 0, "{lost} of {received}");
+    // Other tests may lose datagrams of their own, and one drop of the kernel
+    // is a whole batch of joined datagrams or a single one.
+    assert!(dropped > 0 && lost <= dropped * 8, "{lost} lost, {dropped} dropped");
+    let ratio = summary.loss_ratio.unwrap();
+    assert!((ratio - lost as f64 / 50_000.0).abs() < 1e-9, "{ratio}");
+}
+
+#[test]
+fn pinned_threads_stay_and_others_are_told() {
+    let core = clearstream_sys::affinity::allowed_cores().unwrap()[0];
+    let pinned = Some(CoreList(vec![core]));
+    let config = FlowConfig { sender_cores: pinned.clone(), memory_node: Some(0), flows: 2, ..short() };
+    let (summary, intervals) = measure(&config).unwrap();
+    for interval in &intervals {
+        for flow in &interval.client.flows {
+            assert_eq!(flow.sender_core, Some(core));
+        }
+    }
+    assert_eq!(summary.client_settings.flows[1].pinned_core, Some(core));
+    assert_eq!(summary.client_settings.flows[1].memory_node, Some(0));
+    assert_eq!(summary.server_settings.flows[1].pinned_core, None);
+    assert_eq!(summary.seen_cores.len(), 2);
+    assert!(summary.seen_cores.iter().all(|(_, sender, receiver)| sender.is_none() && receiver.is_some()));
+    assert!(summary.notices.iter().any(|notice| notice.id == "cores-chosen"), "{:?}", summary.notices);
+}
+
+#[test]
+fn what_this_host_cannot_mean_is_refused_in_one_line() {
+    let refused = |config: FlowConfig| {
+        let error = measure(&config).unwrap_err();
+        assert!(error.partial().is_none());
+        let failure = error.failure().unwrap().clone();
+        assert!(!failure.message.contains('\n'));
+        failure.message
+    };
+    let core = |list: &str| Some(list.parse().unwrap());
+    assert!(refused(FlowConfig { sender_cores: core("4095"), ..short() }).contains("core 4095 does not exist"));
+    assert!(refused(FlowConfig { receiver_cores: core("0,4095"), ..short() }).contains("receiver-cores"));
+    let message = refused(FlowConfig { congestion_control: Some("nonesuch".into()), ..short() });
+    assert!(message.contains("nonesuch") && message.contains("reno"), "{message}");
+    let message = refused(FlowConfig { memory_node: Some(900), ..short() });
+    assert!(message.contains("node 900"), "{message}");
+    let message = refused(FlowConfig { bind_interface: Some("nonesuch0".into()), ..short() });
+    assert!(message.contains("nonesuch0"), "{message}");
+    let message = refused(FlowConfig { bind_address: Some("192.0.2.1".parse().unwrap()), ..short() });
+    assert!(message.contains("192.0.2.1"), "{message}");
+    let holder = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = holder.local_addr().unwrap().port();
+    let message = refused(FlowConfig { destination_port: Some(taken), ..short() });
+    assert!(message.contains(&taken.to_string()) && message.contains("destination-port"), "{message}");
+}
+
+#[test]
+fn a_bursty_flow_rests() {
+    let config = FlowConfig {
+        burst_flows: 1,
+        burst_on: TimeSpan::from_millis(20),
+        burst_off: TimeSpan::from_millis(180),
+        flows: 2,
+        duration: TimeSpan::from_millis(800),
+        direction: Direction::Reverse,
+        ..short()
+    };
+    let (_, intervals) = measure(&config).unwrap();
+    let quiet = |flow: usize| {
+        intervals.iter().filter(|interval| interval.client.flows[flow].received_bytes == 0).count()
+    };
+    assert!(quiet(1) >= 2, "silent for 180 of every 200 ms, seen every 100 ms");
+    assert_eq!(quiet(0), 0);
+}
