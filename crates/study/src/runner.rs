@@ -299,9 +299,12 @@ impl<B: Bench> Runner<B> {
         }
         match self.bench.set(&cell.environment, cell.flow.direction) {
             Ok(notices) => {
+                // Each is true of every trial of its kind and told once.
                 for notice in notices {
-                    on_event(StudyEvent::Notice(&notice));
-                    self.writer.notice(notice)?;
+                    if !self.writer.run().notices.contains(&notice) {
+                        on_event(StudyEvent::Notice(&notice));
+                        self.writer.notice(notice)?;
+                    }
                 }
             }
             Err(error) => {
