@@ -8,12 +8,20 @@ use clearstream_schema::host::HostReport;
 
 use crate::{
     figure::LegendItem,
-    svg::{Svg, plot::Size},
+    svg::{
+        Svg,
+        plot::{Size, fitted},
+    },
 };
 use layout::Layout;
 
 /// Colours of a picture that stands alone.
 const STYLE: &str = include_str!("machine.css");
+
+/// Space round a picture that stands alone.
+const MARGIN: f64 = 22.0;
+/// Space for the host's name and processor.
+const HEADING: f64 = 50.0;
 
 /// What a report knows more than the host itself.
 #[derive(Debug, Clone, Copy, Default)]
@@ -26,21 +34,24 @@ pub(crate) struct Marks {
 /// reader's light or dark setting, and it needs nothing from anywhere.
 pub fn machine_svg(host: &HostReport) -> String {
     let mut svg = draw(host, Marks::default(), Size::Wide);
-    let items = legend(host, Marks::default());
-    let mut x = 8.0;
-    for item in &items {
-        let width = 26.0 + 6.4 * item.label.chars().count() as f64;
-        if x + width > svg.width {
-            x = 8.0;
+    let mut x = 0.0;
+    for item in &legend(host, Marks::default()) {
+        let width = 42.0 + 6.6 * item.label.chars().count() as f64;
+        if x > 0.0 && x + width > svg.width {
+            x = 0.0;
             svg.height += 20.0;
         }
-        let y = svg.height;
-        swatch(&mut svg, x, y + 4.0, &item.swatch);
-        svg.text(x + 18.0, y + 14.0, "note start", &item.label);
+        let y = svg.height + 10.0;
+        swatch(&mut svg, x, y, &item.swatch);
+        svg.text(x + 18.0, y + 10.0, "note start", &item.label);
         x += width;
     }
-    if !items.is_empty() {
-        svg.height += 28.0;
+    svg.height += 24.0;
+    let mut svg = svg.framed(MARGIN, HEADING);
+    let room = svg.width - 2.0 * MARGIN;
+    svg.text(MARGIN, MARGIN + 14.0, "host-name start", &fitted(&host.name, room));
+    if let Some(model) = &host.cpu_model {
+        svg.text(MARGIN, MARGIN + 32.0, "note start", &fitted(model, room));
     }
     svg.finish("machine", &format!("Host {}", host.name), &description(host), Some(STYLE))
 }

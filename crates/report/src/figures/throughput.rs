@@ -131,7 +131,9 @@ fn draw(experiment: &ExperimentDigest, size: Size) -> Svg {
             Some((last, fitted(&label, 138.0), class_of(experiment, series)))
         });
         let theirs = published(experiment).into_iter().map(|(low, high, text)| {
-            let text = text.trim_end_matches(" Gb/s").to_owned();
+            let text = text.trim_end_matches(" Gb/s");
+            let text =
+                if text.contains("up to") { text.to_owned() } else { text.replace(" to ", "\u{2013}") };
             (low.midpoint(high), text, "theirs-text".to_owned())
         });
         plot.end_labels(ends.chain(theirs).collect());

@@ -117,6 +117,16 @@ impl Svg {
         self.body.push_str("</g>");
     }
 
+    /// The same drawing with a margin all round and room for a heading above.
+    pub(crate) fn framed(self, margin: f64, heading: f64) -> Self {
+        let [x, y] = [margin, margin + heading].map(coordinate);
+        Self {
+            width: self.width + 2.0 * margin,
+            height: self.height + 2.0 * margin + heading,
+            body: format!("<g transform=\"translate({x} {y})\">{}</g>", self.body),
+        }
+    }
+
     /// The drawing as an image with a name and a description for those who do not see it.
     /// `id` must be unique in the page.
     pub(crate) fn finish(self, id: &str, title: &str, description: &str, style: Option<&str>) -> String {
