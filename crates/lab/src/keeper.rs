@@ -10,7 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_schema::{CoreList, lab::LabFile};
+use clearstream_schema::{
+    CoreList,
+    lab::{LabFile, LabHost},
+};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
 use crate::{
@@ -81,45 +84,43 @@ fn leave_terminal() -> Result<OwnedFd, LabError> {
 /// Everything of a running lab; dropping it ends the lab.
 #[derive(Debug)]
 struct Keeper {
-    // In this order they end: the delay lines, the hosts.
-    relays: Vec<Option<Relay>>,
-    nodes: Vec<Node>,
+    network: Network,
     listener: UnixListener,
     folder: Folder,
     state: State,
     lock: Lock,
 }
 
-impl Keeper {
-    fn start(file: LabFile) -> Result<Self, LabError> {
-        file::validate(&file)?;
-        state::clear_dead()?;
-        let taken = || LabError::NameTaken { name: file.name.clone() };
-        let lock = Lock::take(&file.name)?.ok_or_else(taken)?;
-        let folder = Folder::of(&file.name)?;
-        match Self::build(&file, &folder) {
-            Ok((nodes, relays, listener, state)) => Ok(Self { relays, nodes, listener, folder, state, lock }),
-            Err(error) => {
-                // The error that matters is the first one.
-                let _ = folder.remove();
-                lock.give_back();
-                Err(error)
-            }
+/// Takes the name. Another start may hold it for a moment to clear away a dead
+/// lab of that name, or a keeper that is about to end.
+fn take_lock(name: &str) -> Result<Lock, LabError> {
+    const PATIENCE: Duration = Duration::from_secs(2);
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(lock) = Lock::take(name)? {
+            return Ok(lock);
         }
+        if Instant::now() > deadline || Folder::of(name)?.connect()?.is_some() {
+            return Err(LabError::NameTaken { name: name.to_owned() });
+        }
+        std::thread::sleep(Duration::from_millis(20));
     }
+}
 
-    fn build(
-        file: &LabFile,
-        folder: &Folder,
-    ) -> Result<(Vec<Node>, Vec<Option<Relay>>, UnixListener, State), LabError> {
+/// Hosts and delay lines. In this order they end: the lines, then the hosts.
+#[derive(Debug)]
+struct Network {
+    relays: Vec<Option<Relay>>,
+    nodes: Vec<Node>,
+}
+
+impl Network {
+    fn build(file: &LabFile, folder: &Folder) -> Result<Self, LabError> {
         folder.create()?;
         let hosts_file = folder.hosts();
         std::fs::write(&hosts_file, hosts_text(file)).map_err(LabError::file("write", &hosts_file))?;
-        let mut nodes = file
-            .hosts
-            .iter()
-            .map(|host| Node::start(&host.name, &hosts_file))
-            .collect::<Result<Vec<Node>, LabError>>()?;
+        let start = |host: &LabHost| Node::start(&host.name, &hosts_file);
+        let mut nodes = file.hosts.iter().map(start).collect::<Result<Vec<Node>, LabError>>()?;
         for (node, host) in nodes.iter().zip(&file.hosts) {
             node.set_sysctls(host, false)?;
         }
@@ -134,26 +135,53 @@ impl Keeper {
             links::bring_up(link, &file.hosts, &mut nodes)?;
         }
         for (node, host) in nodes.iter_mut().zip(&file.hosts) {
-            for route in &host.routes {
-                let to = destination(&route.to, route.via).map_err(|problem| LabError::Unsupported {
-                    what: problem,
-                    remedy: "mend the route".to_owned(),
-                })?;
-                let control = host.congestion_control.as_deref();
-                node.network(|netlink| netlink.add_route(to, route.via, control))?;
+            add_routes(node, host)?;
+        }
+        Ok(Self { relays, nodes })
+    }
+}
+
+fn add_routes(node: &mut Node, host: &LabHost) -> Result<(), LabError> {
+    for route in &host.routes {
+        // Checked with the file.
+        if let Ok(to) = destination(&route.to, route.via) {
+            let control = host.congestion_control.as_deref();
+            node.network(|netlink| netlink.add_route(to, route.via, control))?;
+        }
+    }
+    Ok(())
+}
+
+/// The socket where the keeper is asked, and the file that says where it is.
+fn open_door(file: &LabFile, network: &Network, folder: &Folder) -> Result<(UnixListener, State), LabError> {
+    let describe = |node: &Node| {
+        Ok(HostState { name: node.name.clone(), pid: node.pid(), net_inode: node.net_inode()? })
+    };
+    let hosts = network.nodes.iter().map(describe).collect::<Result<Vec<HostState>, LabError>>()?;
+    let socket = folder.socket();
+    let listener = UnixListener::bind(&socket).map_err(LabError::file("listen on", &socket))?;
+    let state = State::new(file.clone(), hosts);
+    folder.write(&state)?;
+    Ok((listener, state))
+}
+
+impl Keeper {
+    fn start(file: LabFile) -> Result<Self, LabError> {
+        file::validate(&file)?;
+        state::clear_dead()?;
+        let lock = take_lock(&file.name)?;
+        let folder = Folder::of(&file.name)?;
+        match Network::build(&file, &folder)
+            .and_then(|network| Ok((open_door(&file, &network, &folder)?, network)))
+        {
+            Ok(((listener, state), network)) => Ok(Self { network, listener, folder, state, lock }),
+            Err(error) => {
+                // The error that matters is the first one.
+                let _ = folder.remove();
+                lock.give_back();
+                Err(error)
             }
         }
-        let hosts = nodes
-            .iter()
-            .map(|node| {
-                Ok(HostState { name: node.name.clone(), pid: node.pid(), net_inode: node.net_inode()? })
-            })
-            .collect::<Result<Vec<HostState>, LabError>>()?;
-        let socket = folder.socket();
-        let listener = UnixListener::bind(&socket).map_err(LabError::file("listen on", &socket))?;
-        let state = State::new(file.clone(), hosts);
-        folder.write(&state)?;
-        Ok((nodes, relays, listener, state))
     }
 
     /// Answers until somebody asks to stop; gives that connection.
@@ -176,8 +204,10 @@ impl Keeper {
 
     fn answer(&mut self, request: Request) -> Result<Answer, LabError> {
         match request {
-            Request::Stats => return Ok(Answer::Stats(links::stats(&self.state.file.links, &self.relays))),
-            Request::ResetStats => self.relays.iter().flatten().for_each(Relay::reset),
+            Request::Stats => {
+                return Ok(Answer::Stats(links::stats(&self.state.file.links, &self.network.relays)));
+            }
+            Request::ResetStats => self.network.relays.iter().flatten().for_each(Relay::reset),
             Request::SetMtu { link, mtu } => self.set_mtu(link, mtu)?,
             Request::SetReceiveCores { host, interface, cores } => {
                 self.set_receive_cores(&host, &interface, cores)?;
@@ -199,7 +229,7 @@ impl Keeper {
         let ends = asked.ends.clone();
         file::validate(&changed)?;
         for end in &ends {
-            let node = self.nodes.iter_mut().find(|node| node.name == end.host);
+            let node = self.network.nodes.iter_mut().find(|node| node.name == end.host);
             if let Some(node) = node {
                 node.network(|netlink| netlink.set_mtu(&end.interface, mtu))?;
             }
@@ -216,6 +246,7 @@ impl Keeper {
     ) -> Result<(), LabError> {
         let lab = self.state.file.name.clone();
         let node = self
+            .network
             .nodes
             .iter()
             .find(|node| node.name == host)
@@ -236,8 +267,7 @@ impl Keeper {
     /// Ends what runs inside and leaves nothing on disk.
     fn take_down(self) {
         state::end_processes(&self.state);
-        drop(self.relays);
-        drop(self.nodes);
+        drop(self.network);
         drop(self.listener);
         // What cannot be removed is cleared by the next start.
         let _ = self.folder.remove();

@@ -15,7 +15,8 @@ fn leaves(at_ns: u64) -> Verdict {
 fn table_of_links() {
     let wan = LinkModel { delay_ns: 8_500_000, ..model() };
     let limited = |rate_bps, queue_ns| LinkModel { rate_bps: Some(rate_bps), queue_ns, ..wan };
-    let table: &[(&str, LinkModel, &[(u64, u64)], &[Verdict])] = &[
+    type Row<'a> = (&'a str, LinkModel, &'a [(u64, u64)], &'a [Verdict]);
+    let table: &[Row<'_>] = &[
         ("ideal", model(), &[(5, 1500), (5, 9000)], &[leaves(5), leaves(5)]),
         ("delay", wan, &[(0, 1500), (7, 64)], &[leaves(8_500_000), leaves(8_500_007)]),
         // 1250 bytes are 10 000 bits: 10 us at 1 Gb/s. The second waits for the first.

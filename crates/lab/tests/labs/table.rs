@@ -25,7 +25,10 @@ fn make(name: &str, link: &str, backend: LinkBackend) -> Option<Lab> {
         Ok(lab) => Some(lab),
         Err(error) if backend == LinkBackend::Netem && error.exit_code() == ExitCode::Unsupported => {
             assert!(error.to_string().contains("netem"), "{error}");
-            eprintln!("SKIPPED {name} with netem: {error}");
+            #[expect(clippy::print_stderr, reason = "no silent skip")]
+            {
+                eprintln!("SKIPPED {name} with netem: {error}");
+            }
             None
         }
         Err(error) => panic!("{name}: {error}"),
