@@ -9,7 +9,7 @@ use std::{
 use clearstream_record::{Reader, RecordError, Side, Writer};
 use clearstream_schema::{
     control::{Failure, FailureKind},
-    flow::{Interval, Notice},
+    flow::{Direction, Interval, Notice},
     host::HostReport,
     record::{RECORD_VERSION, RUN_SCHEMA, RunDocument, TRIAL_SCHEMA, TrialDocument, TrialOutcome},
     study::{StudyFile, Workload},
@@ -352,12 +352,9 @@ impl<B: Bench> Runner<B> {
         reason: &EndReason,
         on_event: &mut dyn FnMut(StudyEvent<'_>),
     ) -> Result<PathBuf, StudyError> {
-        let restored = match reason {
-            EndReason::Lost(_) => Ok(Vec::new()),
-            _ => self.bench.set(&Environment::default(), clearstream_schema::flow::Direction::Forward),
-        };
+        let restored = self.bench.set(&Environment::default(), Direction::Forward);
         let notices = [
-            restored.err().map(|error| Notice {
+            restored.err().filter(|error| !error.lost).map(|error| Notice {
                 id: "lab-not-restored".to_owned(),
                 message: format!("the lab was not put back: {}", error.failure),
             }),
