@@ -8,7 +8,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread::JoinHandle,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use clearstream_sys::{
@@ -25,16 +25,23 @@ use super::{
 };
 
 /// The thread waits actively for this long before a packet leaves: a core that
-/// slept needs tens of microseconds to wake up.
-const SPIN_NS: u64 = 100_000;
+/// slept needs tens of microseconds to wake up, and a kernel that does not
+/// preempt itself may finish something else first.
+const SPIN_NS: u64 = 300_000;
 /// Packets taken or handed over before the other task is looked at again: one
 /// of 64 KiB takes several microseconds to copy.
 const BATCH: usize = 8;
 /// With this many packets handed over in the last millisecond the line is
 /// busy: it then sleeps between batches and leaves the core to the hosts.
-const BUSY_COUNT: u64 = 24;
+const BUSY_COUNT: u64 = 4;
 /// The longest sleep of a busy line.
 const BUSY_SLEEP_NS: u64 = 40_000;
+/// Without a pause for this long, the thread takes one. A real-time thread that
+/// takes all of a core is stopped by the kernel for 50 ms of each second
+/// (`kernel.sched_rt_runtime_us`, and the fair server since Linux 6.12); many
+/// short pauses that add up to as much are better.
+const WORK_NS: u64 = 1_000_000;
+const PAUSE_NS: u64 = 60_000;
 /// How often an idle thread looks whether it is to stop.
 const STOP_CHECK_NS: u64 = 100_000_000;
 
@@ -70,11 +77,16 @@ impl Relay {
             favour_this_thread();
             let [one, two] = &ends;
             let clock = Instant::now();
+            let mut rested_ns = 0;
             while !stopping.load(Ordering::Relaxed) {
                 let [forth, back] = &mut ways;
                 let more = forth.step(one, two, &clock) | back.step(two, one, &clock);
-                if !more {
-                    wait([one, two], [forth, back], &clock);
+                let rested = !more && wait([one, two], [forth, back], &clock);
+                if !rested && nanoseconds(&clock) - rested_ns > WORK_NS {
+                    std::thread::sleep(Duration::from_nanos(PAUSE_NS));
+                    rested_ns = nanoseconds(&clock);
+                } else if rested {
+                    rested_ns = nanoseconds(&clock);
                 }
             }
         })?;
@@ -124,8 +136,9 @@ fn favour_this_thread() {
     }
 }
 
-/// Sleeps until something arrives or a packet is about to leave.
-fn wait(tuns: [&Tun; 2], mut ways: [&mut Way; 2], clock: &Instant) {
+/// Sleeps until something arrives or a packet is about to leave; false when it
+/// is about to, and the thread goes on at once.
+fn wait(tuns: [&Tun; 2], mut ways: [&mut Way; 2], clock: &Instant) -> bool {
     let now_ns = nanoseconds(clock);
     let next_ns = ways.iter().filter_map(|way| way.store.next_leaves_ns()).min();
     let left_ns = next_ns.map_or(STOP_CHECK_NS, |next| next.saturating_sub(now_ns));
@@ -133,13 +146,13 @@ fn wait(tuns: [&Tun; 2], mut ways: [&mut Way; 2], clock: &Instant) {
     if busy {
         // What arrives meanwhile waits in the device; it is read in one go.
         let sleep_ns = left_ns.clamp(1, BUSY_SLEEP_NS);
-        std::thread::sleep(std::time::Duration::from_nanos(sleep_ns));
-        return;
+        std::thread::sleep(Duration::from_nanos(sleep_ns));
+        return true;
     }
     let sleep_ns = left_ns.saturating_sub(SPIN_NS).min(STOP_CHECK_NS);
     if sleep_ns == 0 {
         std::hint::spin_loop();
-        return;
+        return false;
     }
     let mut polled = tuns.map(|tun| PollFd::new(tun, PollFlags::IN));
     let timeout = Timespec { tv_sec: 0, tv_nsec: sleep_ns.min(999_999_999) as i64 };
@@ -150,6 +163,7 @@ fn wait(tuns: [&Tun; 2], mut ways: [&mut Way; 2], clock: &Instant) {
     for way in &mut ways {
         way.empty_ns = now_ns;
     }
+    true
 }
 
 /// One direction.
