@@ -36,7 +36,10 @@ pub(crate) fn check(config: &FlowConfig) -> Result<(), Failure> {
         return wrong(format!("dscp must be 0 to 63 (RFC 2474), not {dscp}"));
     }
     if config.burst_flows > config.flows {
-        return wrong(format!("burst-flows is {} but there are only {} flows", config.burst_flows, config.flows));
+        return wrong(format!(
+            "burst-flows is {} but there are only {} flows",
+            config.burst_flows, config.flows
+        ));
     }
     if config.burst_flows > 0 && config.burst_on.0 == 0 {
         return wrong("burst-on must be longer than zero, as in 300ms".to_owned());

@@ -29,9 +29,9 @@ impl Secret {
         let number = (digits.len() == 32 && digits.iter().all(u8::is_ascii_hexdigit))
             .then(|| u128::from_str_radix(&cookie.0, 16).ok())
             .flatten();
-        number.map(|number| Self(number.to_be_bytes())).ok_or_else(|| {
-            failure(FailureKind::Invalid, "the test's cookie must be 32 hexadecimal digits")
-        })
+        number
+            .map(|number| Self(number.to_be_bytes()))
+            .ok_or_else(|| failure(FailureKind::Invalid, "the test's cookie must be 32 hexadecimal digits"))
     }
 
     /// What the client says first on the socket of flow `flow`.

@@ -34,10 +34,15 @@ fn agent_process() {
 
 /// An agent in a process of its own, and that process's number.
 fn agent_in_a_process() -> (Peer, u32) {
-    let folder = std::env::temp_dir().join(format!("clearstream-flow-{}-{:?}", std::process::id(), thread::current().id()));
+    let folder = std::env::temp_dir().join(format!(
+        "clearstream-flow-{}-{:?}",
+        std::process::id(),
+        thread::current().id()
+    ));
     // An inner shell tells its number and becomes the agent. The two lines
     // that the test harness says first must not get into the session.
-    let inner = format!("echo $$ > '{}'; exec \"$1\" --exact agent_process --nocapture --quiet", folder.display());
+    let inner =
+        format!("echo $$ > '{}'; exec \"$1\" --exact agent_process --nocapture --quiet", folder.display());
     let script = "sh -c \"$0\" sh \"$1\" | { read -r _; read -r _; exec cat; }";
     let mut command = Command::new("sh");
     command.args(["-c", script, &inner]).arg(std::env::current_exe().unwrap());
@@ -60,11 +65,12 @@ fn a_test_that_is_stopped_keeps_its_figures() {
         let started = Instant::now();
         let config = FlowConfig { protocol, direction: Direction::Both, ..long() };
         let mut count = 0;
-        let summary = run(&mut client, &mut server, Ipv4Addr::LOCALHOST.into(), &config, &stop, &mut |event| {
-            count += u32::from(matches!(event, FlowEvent::Interval(_)));
-            stop.store(count >= 3, Relaxed);
-        })
-        .unwrap();
+        let summary =
+            run(&mut client, &mut server, Ipv4Addr::LOCALHOST.into(), &config, &stop, &mut |event| {
+                count += u32::from(matches!(event, FlowEvent::Interval(_)));
+                stop.store(count >= 3, Relaxed);
+            })
+            .unwrap();
         assert!(!summary.complete && summary.received_bytes > 0, "{protocol:?}");
         assert!(started.elapsed() < Duration::from_secs(5), "{protocol:?}");
         // Both agents are free for the next test.
@@ -99,7 +105,12 @@ fn an_agent_that_dies_leaves_what_was_measured() {
 }
 
 fn prepare(role: FlowRole, config: &FlowConfig) -> FlowPrepare {
-    FlowPrepare { test: 1, cookie: Cookie("0123456789abcdef0123456789abcdef".into()), role, config: config.clone() }
+    FlowPrepare {
+        test: 1,
+        cookie: Cookie("0123456789abcdef0123456789abcdef".into()),
+        role,
+        config: config.clone(),
+    }
 }
 
 #[test]
@@ -108,7 +119,8 @@ fn a_dropped_agent_ends_its_threads() {
     let mut server = FlowAgent::new();
     let config = FlowConfig { bytes: Some(ByteCount(u64::MAX)), flows: 2, ..short() };
     let role = FlowRole::Server { address: Some(Ipv4Addr::LOCALHOST.into()) };
-    let Reply::FlowListening { address } = server.prepare(prepare(role.clone(), &config), &events).unwrap() else {
+    let Reply::FlowListening { address } = server.prepare(prepare(role.clone(), &config), &events).unwrap()
+    else {
         panic!("a server says where it waits");
     };
     let busy = server.prepare(prepare(role, &config), &events).unwrap_err();

@@ -119,9 +119,9 @@ fn counters_of_the_socket_are_those_that_ss_sees() {
         let after = &window[1].0;
         let Some(acked) = number(text, "bytes_acked:") else { continue };
         assert!(before.acked_bytes.unwrap() <= acked && acked <= after.acked_bytes.unwrap(), "{text}");
-        let resent = text.split_once("retrans:").and_then(|(_, rest)| {
-            rest.split_once('/')?.1.split(' ').next()?.parse::<u32>().ok()
-        });
+        let resent = text
+            .split_once("retrans:")
+            .and_then(|(_, rest)| rest.split_once('/')?.1.split(' ').next()?.parse::<u32>().ok());
         let resent = resent.unwrap_or(0);
         assert!(before.total_retransmit_count <= resent && resent <= after.total_retransmit_count, "{text}");
         assert_eq!(number(text, "mss:"), Some(before.send_mss_bytes.into()), "{text}");
@@ -191,7 +191,9 @@ fn what_this_host_cannot_mean_is_refused_in_one_line() {
         failure.message
     };
     let core = |list: &str| Some(list.parse().unwrap());
-    assert!(refused(FlowConfig { sender_cores: core("4095"), ..short() }).contains("core 4095 does not exist"));
+    assert!(
+        refused(FlowConfig { sender_cores: core("4095"), ..short() }).contains("core 4095 does not exist")
+    );
     assert!(refused(FlowConfig { receiver_cores: core("0,4095"), ..short() }).contains("receiver-cores"));
     let message = refused(FlowConfig { congestion_control: Some("nonesuch".into()), ..short() });
     assert!(message.contains("nonesuch") && message.contains("reno"), "{message}");

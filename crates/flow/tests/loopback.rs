@@ -14,7 +14,8 @@ const DIRECTIONS: [Direction; 3] = [Direction::Forward, Direction::Reverse, Dire
 /// Runs it and checks what must hold for any flow.
 fn moves(config: &FlowConfig) {
     let (summary, intervals) = measure(config).unwrap();
-    let what = format!("{:?} {:?} {:?} {:?}", config.protocol, config.direction, config.method, config.receive);
+    let what =
+        format!("{:?} {:?} {:?} {:?}", config.protocol, config.direction, config.method, config.receive);
     assert!(summary.complete && summary.received_bytes > 0, "{what}: {summary:?}");
     let received: u64 = intervals
         .iter()
@@ -34,7 +35,10 @@ fn moves(config: &FlowConfig) {
     let flow = &intervals[0].client.flows[0];
     assert_eq!(flow.sender_core.is_some(), config.direction != Direction::Reverse, "{what}");
     assert_eq!(flow.tcp.is_some(), config.protocol != Protocol::Udp, "{what}");
-    assert!(intervals.iter().map(|i| i.client.thread_cpu_ns + i.server.thread_cpu_ns).sum::<u64>() > 0, "{what}");
+    assert!(
+        intervals.iter().map(|i| i.client.thread_cpu_ns + i.server.thread_cpu_ns).sum::<u64>() > 0,
+        "{what}"
+    );
     assert!(intervals.iter().all(|interval| !interval.client.cores.is_empty()), "{what}");
 }
 

@@ -147,7 +147,11 @@ fn introduce(mut socket: &Socket, server: SocketAddr, secret: Secret, flow: u32)
         match heard {
             Ok(length) if said[..length] == secret.answer(flow) => return Ok(()),
             Ok(_) => {}
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => {}
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+                ) => {}
             Err(error) => {
                 let message = format!("flow {flow}: {server} cannot be reached over UDP: {error}");
                 return Err(failure(FailureKind::Connection, message));

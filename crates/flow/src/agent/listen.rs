@@ -50,7 +50,12 @@ pub(super) struct Listener {
 
 impl Listener {
     /// Binds and listens; the options pass to the accepted sockets.
-    pub(super) fn open(config: &FlowConfig, address: Option<IpAddr>, secret: Secret, part: Part) -> Result<Self, Failure> {
+    pub(super) fn open(
+        config: &FlowConfig,
+        address: Option<IpAddr>,
+        secret: Secret,
+        part: Part,
+    ) -> Result<Self, Failure> {
         let family = address.unwrap_or(std::net::Ipv4Addr::UNSPECIFIED.into());
         let socket = open::open(config, family, part)?;
         open::bind_server(&socket, address, config)?;

@@ -25,12 +25,7 @@ use clearstream_schema::{
 use socket2::Socket;
 
 pub(crate) use self::settings::notice;
-use self::{
-    datagram::Association,
-    listen::Listener,
-    open::Part,
-    test::Test,
-};
+use self::{datagram::Association, listen::Listener, open::Part, test::Test};
 use crate::{check, data::Gate, failure, preamble::Secret};
 
 /// How long the start waits for all flows to be connected.
@@ -144,7 +139,10 @@ impl FlowAgent {
             }
             Some(Err(Some(failed))) => Err(failed),
             Some(Err(None)) => Err(failure(FailureKind::Connection, format!("flow test {test} was stopped"))),
-            None => Err(failure(FailureKind::Connection, format!("flow test {test}: not all flows are connected"))),
+            None => Err(failure(
+                FailureKind::Connection,
+                format!("flow test {test}: not all flows are connected"),
+            )),
         }
     }
 
@@ -159,10 +157,9 @@ impl FlowAgent {
     }
 
     fn find(&mut self, test: u64) -> Result<&mut Running, Failure> {
-        self.running
-            .as_mut()
-            .filter(|running| running.number == test)
-            .ok_or_else(|| failure(FailureKind::Invalid, format!("there is no flow test {test}: prepare it first")))
+        self.running.as_mut().filter(|running| running.number == test).ok_or_else(|| {
+            failure(FailureKind::Invalid, format!("there is no flow test {test}: prepare it first"))
+        })
     }
 }
 

@@ -63,7 +63,8 @@ pub(super) fn open(config: &FlowConfig, family: IpAddr, part: Part) -> Result<So
     socket.set_reuse_address(true).map_err(step("set SO_REUSEADDR"))?;
     set_buffers(&socket, config)?;
     if config.protocol != Protocol::Udp {
-        let keepalive = TcpKeepalive::new().with_time(SILENCE / 2).with_interval(Duration::from_secs(1)).with_retries(3);
+        let keepalive =
+            TcpKeepalive::new().with_time(SILENCE / 2).with_interval(Duration::from_secs(1)).with_retries(3);
         socket.set_tcp_keepalive(&keepalive).map_err(step("set SO_KEEPALIVE"))?;
         // MPTCP has no such option of its own.
         if config.protocol == Protocol::Tcp {
@@ -93,7 +94,8 @@ pub(super) fn open(config: &FlowConfig, family: IpAddr, part: Part) -> Result<So
 fn set_buffers(socket: &Socket, config: &FlowConfig) -> Result<(), Failure> {
     let udp = (config.protocol == Protocol::Udp).then_some(UDP_RECEIVE_BYTES);
     let size = |own: Option<clearstream_schema::ByteCount>| {
-        own.or(config.window).map(|bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX).min(i32::MAX as usize))
+        own.or(config.window)
+            .map(|bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX).min(i32::MAX as usize))
     };
     if let Some(bytes) = size(config.send_buffer).or(udp) {
         set_buffer(socket, bytes, config.force_buffers, Buffer::Send).map_err(step("set SO_SNDBUF"))?;
@@ -173,9 +175,10 @@ pub(super) fn bind(
     }
     socket.bind(&address.into()).map_err(|error| {
         let (kind, advice) = match error.kind() {
-            io::ErrorKind::AddrInUse => {
-                (FailureKind::InUse, format!("port {} is in use on this host: choose another {option}", address.port()))
-            }
+            io::ErrorKind::AddrInUse => (
+                FailureKind::InUse,
+                format!("port {} is in use on this host: choose another {option}", address.port()),
+            ),
             io::ErrorKind::AddrNotAvailable => (
                 FailureKind::Invalid,
                 format!("{} is no address of this host: `ip address` lists them", address.ip()),
@@ -200,7 +203,11 @@ pub(super) fn unspecified(family: IpAddr) -> IpAddr {
 
 /// Where the server's socket is bound: its own address when it has it, any
 /// address behind address translation (strangers are dropped by the cookie).
-pub(super) fn bind_server(socket: &Socket, address: Option<IpAddr>, config: &FlowConfig) -> Result<SocketAddr, Failure> {
+pub(super) fn bind_server(
+    socket: &Socket,
+    address: Option<IpAddr>,
+    config: &FlowConfig,
+) -> Result<SocketAddr, Failure> {
     let port = config.destination_port.unwrap_or(0);
     let any = unspecified(address.unwrap_or(Ipv4Addr::UNSPECIFIED.into()));
     let wanted = SocketAddr::new(address.unwrap_or(any), port);
@@ -227,7 +234,8 @@ pub(super) fn bind_client(
     }
     let address = config.bind_address.unwrap_or(unspecified(server.ip()));
     if address.is_ipv4() != server.is_ipv4() {
-        let message = format!("bind-address {address} is of another family than the server's {}", server.ip());
+        let message =
+            format!("bind-address {address} is of another family than the server's {}", server.ip());
         return Err(failure(FailureKind::Invalid, message));
     }
     let address = SocketAddr::new(address, port.unwrap_or(0));
@@ -239,4 +247,3 @@ pub(super) fn local_address(socket: &Socket) -> Result<SocketAddr, Failure> {
     let address = socket.local_addr().map_err(step("read the socket's address"))?;
     address.as_socket().ok_or_else(|| failure(FailureKind::Internal, "the socket has no IP address"))
 }
-

@@ -78,8 +78,12 @@ impl Sampler {
     pub(super) fn interval(&mut self, index: u32, flows: &[Flow]) -> SideInterval {
         let now = Snapshot::take(Instant::now(), flows, &mut self.counters);
         let since = now.host.since(&self.last.host);
-        let nanos = |at: Instant| u64::try_from(at.saturating_duration_since(self.begun).as_nanos()).unwrap_or(u64::MAX);
-        let pairs = || now.flows.iter().zip(&self.last.flows).flat_map(|(now, last)| [(now.0, last.0), (now.1, last.1)]);
+        let nanos = |at: Instant| {
+            u64::try_from(at.saturating_duration_since(self.begun).as_nanos()).unwrap_or(u64::MAX)
+        };
+        let pairs = || {
+            now.flows.iter().zip(&self.last.flows).flat_map(|(now, last)| [(now.0, last.0), (now.1, last.1)])
+        };
         let interval = SideInterval {
             index,
             start_ns: nanos(self.last.at),

@@ -45,7 +45,10 @@ pub(super) fn of_socket(
     workers: &[WorkerReady],
 ) -> SocketSettings {
     let text = |address: std::io::Result<socket2::SockAddr>| {
-        address.ok().and_then(|address| address.as_socket()).map_or_else(String::new, |address| address.to_string())
+        address
+            .ok()
+            .and_then(|address| address.as_socket())
+            .map_or_else(String::new, |address| address.to_string())
     };
     let stream = config.protocol != Protocol::Udp;
     let datagrams = workers.iter().find_map(|worker| match worker.way {
@@ -77,7 +80,8 @@ pub(super) fn of_socket(
 /// Names the sysctl that keeps a buffer below what was asked for.
 pub(super) fn capped_windows(config: &FlowConfig, root: &HostRoot, first: &SocketSettings) -> Vec<Notice> {
     let send = (config.send_buffer.or(config.window), first.send_buffer_bytes, "send", "wmem_max");
-    let receive = (config.receive_buffer.or(config.window), first.receive_buffer_bytes, "receive", "rmem_max");
+    let receive =
+        (config.receive_buffer.or(config.window), first.receive_buffer_bytes, "receive", "rmem_max");
     [send, receive]
         .into_iter()
         .filter_map(|(asked, in_force, name, sysctl)| {
@@ -128,13 +132,18 @@ mod tests {
     #[test]
     fn a_capped_buffer_names_its_sysctl_and_the_effective_window() {
         let config = FlowConfig { window: Some(ByteCount(64 << 20)), ..FlowConfig::default() };
-        let settings =
-            SocketSettings { send_buffer_bytes: 128 << 20, receive_buffer_bytes: 8 << 20, ..SocketSettings::default() };
+        let settings = SocketSettings {
+            send_buffer_bytes: 128 << 20,
+            receive_buffer_bytes: 8 << 20,
+            ..SocketSettings::default()
+        };
         let root = HostRoot::directory("/nonexistent");
         let notices = capped_windows(&config, &root, &settings);
         assert_eq!(notices.len(), 1, "the send buffer is as asked for: {notices:?}");
         let message = &notices[0].message;
-        for part in ["receive buffer", "net.core.rmem_max", "64MiB", "about 4MiB", "net.core.rmem_max=67108864"] {
+        for part in
+            ["receive buffer", "net.core.rmem_max", "64MiB", "about 4MiB", "net.core.rmem_max=67108864"]
+        {
             assert!(message.contains(part), "{part}: {message}");
         }
     }

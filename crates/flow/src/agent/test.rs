@@ -57,7 +57,11 @@ pub(super) struct Test {
 
 impl Test {
     /// Runs from the connected sockets to the end and reports it.
-    pub(super) fn run(self, sockets: impl FnOnce(&Gate) -> Result<Vec<Arc<Socket>>, Failure>, events: &EventSender) {
+    pub(super) fn run(
+        self,
+        sockets: impl FnOnce(&Gate) -> Result<Vec<Arc<Socket>>, Failure>,
+        events: &EventSender,
+    ) {
         let ended = sockets(&self.gate).and_then(|sockets| self.flow(sockets, events));
         let (notices, failed) = match ended {
             Ok((notices, failed)) => (notices, failed),
@@ -67,7 +71,11 @@ impl Test {
         events.send(AgentEvent::FlowFinished { test: self.number, notices, failure: failed });
     }
 
-    fn flow(&self, sockets: Vec<Arc<Socket>>, events: &EventSender) -> Result<(Vec<Notice>, Option<Failure>), Failure> {
+    fn flow(
+        &self,
+        sockets: Vec<Arc<Socket>>,
+        events: &EventSender,
+    ) -> Result<(Vec<Notice>, Option<Failure>), Failure> {
         let mut notices = Vec::new();
         let (sender, ready) = mpsc::channel();
         let mut flows = Vec::new();
@@ -75,12 +83,20 @@ impl Test {
         for (number, socket) in (0u32..).zip(sockets) {
             let mut workers = Vec::new();
             for way in self.ways(&socket, &mut notices)? {
-                let worker = Worker::start(self.task(number, way), Arc::clone(&socket), Arc::clone(&self.gate), sender.clone());
+                let worker = Worker::start(
+                    self.task(number, way),
+                    Arc::clone(&socket),
+                    Arc::clone(&self.gate),
+                    sender.clone(),
+                );
                 match worker {
                     Ok(worker) => workers.push(worker),
                     Err(error) => {
                         self.gate.stop();
-                        return Err(failure(FailureKind::Internal, format!("cannot start a data thread: {error}")));
+                        return Err(failure(
+                            FailureKind::Internal,
+                            format!("cannot start a data thread: {error}"),
+                        ));
                     }
                 }
                 threads += 1;
@@ -117,8 +133,9 @@ impl Test {
             return Ok(ways);
         }
         if receives && let Some(bytes) = settings::low_water(&self.config, socket) {
-            options::set_receive_low_water(socket, u32::try_from(bytes).unwrap_or(u32::MAX))
-                .map_err(|error| failure(FailureKind::Internal, format!("cannot set SO_RCVLOWAT: {error}")))?;
+            options::set_receive_low_water(socket, u32::try_from(bytes).unwrap_or(u32::MAX)).map_err(
+                |error| failure(FailureKind::Internal, format!("cannot set SO_RCVLOWAT: {error}")),
+            )?;
         }
         ways.extend(receives.then_some(Way::Receive(self.config.receive)));
         ways.extend(sends.then_some(Way::Send(self.config.method)));
@@ -129,19 +146,26 @@ impl Test {
     fn datagrams(&self, socket: &Socket, notices: &mut Vec<Notice>) -> Datagrams {
         let v6 = socket.local_addr().is_ok_and(|address| address.is_ipv6());
         let (family, headers) = if v6 { (Family::V6, 48) } else { (Family::V4, 28) };
-        let from_path = || route_mtu(socket, family).map_or(1472, |mtu| u64::from(mtu).saturating_sub(headers));
+        let from_path =
+            || route_mtu(socket, family).map_or(1472, |mtu| u64::from(mtu).saturating_sub(headers));
         let size = self.config.datagram.map_or_else(from_path, |size| size.0).min(DATAGRAM_MAX);
         let size = usize::try_from(size).unwrap_or(1472);
         let together = (DATAGRAM_MAX as usize / size).clamp(1, SEGMENTS_MAX);
         let mut lost = |id: &str, what: &str, error: std::io::Error| {
             let known = notices.iter().any(|notice| notice.id == id);
             if !known {
-                notices.push(notice(id, format!("{what} is not to be had ({error}): one system call per datagram")));
+                notices.push(notice(
+                    id,
+                    format!("{what} is not to be had ({error}): one system call per datagram"),
+                ));
             }
         };
         let mut batch = size;
         if self.part.sends && together > 1 {
-            match u16::try_from(size).map_err(std::io::Error::other).and_then(|size| options::set_udp_segment(socket, size)) {
+            match u16::try_from(size)
+                .map_err(std::io::Error::other)
+                .and_then(|size| options::set_udp_segment(socket, size))
+            {
                 Ok(()) => batch = size * together,
                 Err(error) => lost("gso-lost", "UDP segmentation offload (UDP_SEGMENT, Linux 4.18)", error),
             }
@@ -181,9 +205,14 @@ impl Test {
         Some(match self.config.memory_node {
             Some(node) => failure(
                 FailureKind::Invalid,
-                format!("memory-node: no memory from node {node} on this host ({error}): `numactl --hardware` lists the nodes"),
+                format!(
+                    "memory-node: no memory from node {node} on this host ({error}): `numactl --hardware` lists the nodes"
+                ),
             ),
-            None => failure(FailureKind::Internal, format!("no memory for a transfer of {}: {error}", self.config.transfer)),
+            None => failure(
+                FailureKind::Internal,
+                format!("no memory for a transfer of {}: {error}", self.config.transfer),
+            ),
         })
     }
 
@@ -242,7 +271,8 @@ impl Test {
         }
         let Some(ended_at) = ended_at else {
             return Some(first_failure(&outcomes).unwrap_or_else(|| {
-                let message = format!("no data came within {} s after the start", FIRST_DATA_PATIENCE.as_secs());
+                let message =
+                    format!("no data came within {} s after the start", FIRST_DATA_PATIENCE.as_secs());
                 failure(FailureKind::Connection, message)
             }));
         };
@@ -296,9 +326,10 @@ fn close(flows: &[Flow]) {
 
 fn first_failure(outcomes: &[(u32, Outcome)]) -> Option<Failure> {
     outcomes.iter().find_map(|(flow, outcome)| match outcome {
-        Outcome::Failed(error) => {
-            Some(failure(FailureKind::Connection, format!("flow {flow}: the data connection failed: {error}")))
-        }
+        Outcome::Failed(error) => Some(failure(
+            FailureKind::Connection,
+            format!("flow {flow}: the data connection failed: {error}"),
+        )),
         Outcome::Stopped | Outcome::Sent | Outcome::EndOfStream => None,
     })
 }
@@ -308,6 +339,9 @@ fn early_end(schedule: &Schedule, ended_at: Duration) -> Option<Failure> {
     let end = schedule.end()?;
     (ended_at + EARLY_END < end).then(|| {
         let (after, of) = (ended_at.as_secs_f64(), end.as_secs_f64());
-        failure(FailureKind::Connection, format!("the other end closed the data connections after {after:.2} of {of:.2} s"))
+        failure(
+            FailureKind::Connection,
+            format!("the other end closed the data connections after {after:.2} of {of:.2} s"),
+        )
     })
 }

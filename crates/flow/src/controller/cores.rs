@@ -99,7 +99,11 @@ mod tests {
                 .zip(counts)
                 .map(|(core, count)| CoreCounters { core, net_rx_count: *count, ..CoreCounters::default() })
                 .collect(),
-            flows: vec![FlowInterval { received_bytes: 1, incoming_core: incoming, ..FlowInterval::default() }],
+            flows: vec![FlowInterval {
+                received_bytes: 1,
+                incoming_core: incoming,
+                ..FlowInterval::default()
+            }],
             ..SideInterval::default()
         }
     }

@@ -98,7 +98,8 @@ mod tests {
 
     #[test]
     fn sides_meet_by_number_in_whatever_order_they_come() {
-        let mut merger = Merger::new(&FlowConfig { warm_up: TimeSpan::from_seconds(1), ..FlowConfig::default() });
+        let mut merger =
+            Merger::new(&FlowConfig { warm_up: TimeSpan::from_seconds(1), ..FlowConfig::default() });
         assert!(merger.add(Side::Client, side(0, 0, 1000, 0)).is_none());
         assert!(merger.add(Side::Client, side(1, 1000, 2000, 0)).is_none());
         let first = merger.add(Side::Server, side(0, 0, 1000, 125_000_000)).unwrap();

@@ -14,7 +14,6 @@ use clearstream_schema::flow::{Direction, FlowSettings, Interval, Notice};
 
 /// What [`run`] tells while it runs.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "one at a time, and most are the large one")]
 pub enum FlowEvent {
     /// All flows are connected: what is in force on both sides.
     Ready {

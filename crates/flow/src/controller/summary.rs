@@ -214,7 +214,8 @@ impl Totals {
         let measured_ns = sides.iter().map(|side| side.measured_ns).max().unwrap_or(0);
         let goodput_bps = sides.iter().map(|side| rate_bps(side.bytes(), side.measured_ns)).sum();
         let cycles = self.client.cycles.zip(self.server.cycles).filter(|_| received_bytes > 0);
-        let cycles_per_byte_ratio = cycles.map(|(client, server)| (client + server) as f64 / received_bytes as f64);
+        let cycles_per_byte_ratio =
+            cycles.map(|(client, server)| (client + server) as f64 / received_bytes as f64);
         let (client_cpu, server_cpu) = (cost(&self.client), cost(&self.server));
         let resent = self.resent();
         self.rtts_ns.sort_unstable();
@@ -276,7 +277,8 @@ impl Totals {
 
     fn seen_cores(&self) -> Vec<(u32, Option<u32>, Option<u32>)> {
         let sender = |seen: &SeenCores| seen.sender.winner().filter(|_| self.config.sender_cores.is_none());
-        let receiver = |seen: &SeenCores| seen.receiver.winner().filter(|_| self.config.receiver_cores.is_none());
+        let receiver =
+            |seen: &SeenCores| seen.receiver.winner().filter(|_| self.config.receiver_cores.is_none());
         (0u32..)
             .zip(&self.seen)
             .map(|(flow, seen)| (flow, sender(seen), receiver(seen)))

@@ -70,7 +70,11 @@ fn send_all(context: &Loop<'_>, datagrams: Datagrams, buffer: &mut Buffer) -> io
         // The last datagram must have room for its header; what it is longer
         // than asked for is less than a header.
         let short = length % size;
-        let length = if short > 0 && short < DATAGRAM_HEADER_BYTES { length - short + DATAGRAM_HEADER_BYTES } else { length };
+        let length = if short > 0 && short < DATAGRAM_HEADER_BYTES {
+            length - short + DATAGRAM_HEADER_BYTES
+        } else {
+            length
+        };
         let part = &mut buffer[..length.min(batch)];
         number(part, size, tag, count);
         match context.socket.send(part) {

@@ -19,9 +19,7 @@ const IN_FLIGHT: usize = 2;
 pub(super) fn stream(context: &Loop<'_>, method: ReceiveMethod, buffer: Buffer) -> Outcome {
     let outcome = match method {
         ReceiveMethod::Copy => copy(context, buffer),
-        ReceiveMethod::Discard => {
-            repeat(context, || socket::discard(context.socket, context.task.transfer))
-        }
+        ReceiveMethod::Discard => repeat(context, || socket::discard(context.socket, context.task.transfer)),
         ReceiveMethod::Splice => through_pipe(context),
         ReceiveMethod::IoUring => ring(context, buffer),
     };

@@ -138,9 +138,7 @@ impl Worker {
 
 fn work(task: &Task, socket: &Socket, slot: &Slot, gate: &Gate, ready: &Sender<WorkerReady>) -> Outcome {
     // First the core, then the memory, which comes from the core's node.
-    let pinned = task
-        .core
-        .map(|core| affinity::pin_to(core).map(|()| core).map_err(|error| (core, error)));
+    let pinned = task.core.map(|core| affinity::pin_to(core).map(|()| core).map_err(|error| (core, error)));
     slot.introduce();
     let length = match task.way {
         Way::SendDatagrams(datagrams) => datagrams.batch,

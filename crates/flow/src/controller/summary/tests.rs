@@ -86,7 +86,8 @@ fn loss_is_lost_of_lost_and_received() {
     let mut flow = received(10);
     (flow.datagram_count, flow.lost_count) = (Some(75), Some(25));
     let silent = FlowInterval::default();
-    let summary = summary(&FlowConfig::default(), &[interval(false, side((0, 1), 0, silent), side((0, 1), 0, flow))]);
+    let summary =
+        summary(&FlowConfig::default(), &[interval(false, side((0, 1), 0, silent), side((0, 1), 0, flow))]);
     assert_eq!(summary.loss_ratio, Some(0.25));
     assert_eq!((summary.retransmit_count, summary.rtt_ns), (None, None));
 }
