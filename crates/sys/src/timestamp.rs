@@ -226,12 +226,10 @@ pub fn take_error(socket: impl AsFd) -> io::Result<Option<QueuedError>> {
             Some(stamp_ns) => QueuedError::Sent { id: error.ee_data, stamp_ns },
             None => QueuedError::Other(0),
         },
-        Some(error) if error.ee_errno == libc::EMSGSIZE as u32 => {
-            QueuedError::TooBig {
-                mtu_bytes: error.ee_info,
-                local: error.ee_origin == libc::SO_EE_ORIGIN_LOCAL,
-            }
-        }
+        Some(error) if error.ee_errno == libc::EMSGSIZE as u32 => QueuedError::TooBig {
+            mtu_bytes: error.ee_info,
+            local: error.ee_origin == libc::SO_EE_ORIGIN_LOCAL,
+        },
         Some(error) => QueuedError::Other(error.ee_errno as i32),
         None => QueuedError::Other(0),
     }))
