@@ -88,6 +88,10 @@ impl Node {
                 "a host of a lab has no such setting: it is misspelt, or belongs to the whole machine"
                     .to_owned()
             }
+            io::ErrorKind::PermissionDenied if key.ends_with("tcp_congestion_control") => format!(
+                "the machine's net.ipv4.tcp_allowed_congestion_control does not let a namespace choose it: \
+                 write congestion-control = \"{value}\" in the [[host]] instead, which is set on its routes"
+            ),
             io::ErrorKind::PermissionDenied => {
                 "it belongs to the whole machine: set it there, with sysctl -w, and leave it out here"
                     .to_owned()
