@@ -142,3 +142,15 @@ fn leaves_no_agent_when_it_is_killed() {
     child.wait().unwrap();
     eventually(Duration::from_secs(10), "both agents end", || agents.iter().all(|agent| !alive(*agent)));
 }
+
+#[test]
+fn ends_at_once_when_interrupted_twice() {
+    let child = clearstream(&["flow", "localhost", "--duration", "30s", "--warm-up", "0s"]).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    let agents = children(child.id());
+    signal(child.id(), "INT");
+    signal(child.id(), "INT");
+    let run = finish(child, Duration::from_secs(10));
+    assert_eq!(run.code(), 130, "{}", run.stderr);
+    eventually(Duration::from_secs(10), "both agents end", || agents.iter().all(|agent| !alive(*agent)));
+}

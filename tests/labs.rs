@@ -19,8 +19,7 @@ name = "{name}"
 title = "a lab of a test"
 [[host]]
 name = "here"
-[host.sysctls]
-"net.ipv4.tcp_congestion_control" = "cubic"
+congestion-control = "cubic"
 [[host]]
 name = "there"
 [[link]]
@@ -56,6 +55,25 @@ fn root_a_lab_runs_commands_and_leaves_nothing() {
     drop(lab);
     assert!(!run(&["lab", "list"]).ok().contains("e2e-exec"));
     run(&["lab", "exec", "e2e-exec", "here", "--", "true"]).refused(9, &["e2e-exec"]);
+}
+
+#[test]
+fn root_a_lab_without_privilege_says_what_is_missing() {
+    // A copy where everybody may run it: the build folder may be private.
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("clearstream");
+    fs::copy(common::program(), &program).unwrap();
+    for path in [folder.path(), &program] {
+        fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let mut command = std::process::Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program).args([
+        "lab",
+        "up",
+        "two-hosts",
+    ]);
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    finish(command.spawn().unwrap(), Duration::from_secs(20)).refused(5, &["CAP_", "root"]);
 }
 
 #[test]
@@ -178,7 +196,7 @@ fn a_study_file_with_a_slip_names_line_and_key() {
     let study = folder.path().join("slip.toml");
     fs::write(&study, STUDY.replace("repetitions", "repetition")).unwrap();
     let path = study.to_str().unwrap();
-    run(&["study", "run", path, "--to", "localhost"]).refused(2, &["slip.toml", "13", "repetition"]);
+    run(&["study", "run", path, "--to", "localhost"]).refused(2, &["slip.toml:15", "`repetitions`"]);
     fs::write(&study, STUDY.replace("flows = [1, 2]", "windw = [1, 2]")).unwrap();
     run(&["study", "run", path, "--to", "localhost"]).refused(2, &["windw", "window"]);
     run(&["study", "run", "nonesuch", "--to", "localhost"]).refused(9, &["nonesuch", "clearstream-40ge"]);
@@ -195,7 +213,7 @@ fn root_a_full_disk_ends_the_study_and_keeps_the_trials() {
     // A namespace of its own holds the small disk, so that nothing stays mounted.
     let script = format!(
         "mount -t tmpfs -o size=400k none {disk} && {program} study run {study} --to localhost --runs {disk}/runs; \
-         code=$?; wc -l < {disk}/runs/*/trials.jsonl; exit $code",
+         code=$?; cat {disk}/runs/*/trials.jsonl | wc -l; exit $code",
         disk = disk.display(),
         program = common::program().display(),
         study = study.display(),

@@ -1,6 +1,6 @@
 //! What the end-to-end tests share: the binary, bounded runs, and checks that
 //! nothing is left behind.
-#![allow(dead_code, reason = "each test file is a program of its own and uses a part")]
+#![allow(dead_code, unreachable_pub, reason = "each test file is a program of its own and uses a part")]
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 use std::{

@@ -105,11 +105,11 @@ impl Endpoints {
     }
 
     fn in_lab(name: &str, path: &PathArgs) -> Result<Self, CommandError> {
-        let file = clearstream_lab::file::load(name)?;
-        let (lab, own_lab) = match clearstream_lab::open(&file.name) {
+        let (lab, own_lab) = match clearstream_lab::open(name) {
             Ok(lab) => (lab, None),
             Err(LabError::NotRunning { .. }) => {
-                (clearstream_lab::up(&file, keeper_command()?)?, Some(file.name.clone()))
+                let file = clearstream_lab::file::load(name)?;
+                (clearstream_lab::up(&file, keeper_command()?)?, Some(file.name))
             }
             Err(error) => return Err(error.into()),
         };

@@ -110,7 +110,7 @@ pub struct FlowConfig {
     /// How bytes are taken from the kernel
     #[cfg_attr(feature = "cli", arg(long, value_enum, default_value_t = FlowConfig::default().receive))]
     pub receive: ReceiveMethod,
-    /// Socket buffer of both ends (`SO_SNDBUF`, `SO_RCVBUF`); autotuned when absent
+    /// TCP window: socket buffer of both ends (`SO_SNDBUF`, `SO_RCVBUF`) and the most that is advertised (`TCP_WINDOW_CLAMP`); autotuned when absent
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, short = 'w', value_name = "BYTES"))]
     pub window: Option<ByteCount>,
@@ -416,7 +416,7 @@ pub struct InterruptCore {
     pub core: u32,
     /// Its share of the receiver's NET_RX softirqs while the flow ran, 0 to 100.
     pub softirq_share_percent: u32,
-    /// `SO_INCOMING_CPU` agrees (absent when the kernel did not tell).
+    /// The softirq counters and `SO_INCOMING_CPU` agree (absent when the sockets did not tell).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confirmed: Option<bool>,
 }

@@ -131,7 +131,9 @@ impl<'de> Deserialize<'de> for Levels {
         impl<'de> de::Visitor<'de> for LevelsVisitor {
             type Value = Levels;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list of levels such as [1, 2, 4], or \"every-core\" or \"representative-cores\"")
+                f.write_str(
+                    "a list of levels such as [1, 2, 4], or \"every-core\" or \"representative-cores\"",
+                )
             }
             fn visit_str<E: de::Error>(self, name: &str) -> Result<Levels, E> {
                 Ok(Levels::Named(name.to_owned()))

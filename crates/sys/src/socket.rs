@@ -82,6 +82,11 @@ pub fn force_receive_buffer(fd: impl AsFd, bytes: usize) -> io::Result<()> {
     set_option(fd, libc::SOL_SOCKET, SO_RCVBUFFORCE, i32::try_from(bytes).unwrap_or(i32::MAX))
 }
 
+/// `TCP_WINDOW_CLAMP`: the largest window that this end advertises (tcp(7)).
+pub fn set_window_clamp(fd: impl AsFd, bytes: u32) -> io::Result<()> {
+    set_option(fd, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, i32::try_from(bytes).unwrap_or(i32::MAX))
+}
+
 /// `SO_MAX_PACING_RATE` in bytes per second (socket(7)).
 pub fn set_pacing(fd: impl AsFd, bytes_per_second: u64) -> io::Result<()> {
     set_option(fd, libc::SOL_SOCKET, SO_MAX_PACING_RATE, bytes_per_second)

@@ -54,6 +54,7 @@ mod tests {
 
     use super::*;
 
+    #[expect(clippy::zombie_processes, reason = "`reap` waits for it, which is what is tested")]
     #[test]
     fn a_child_that_counts_has_used_time_and_its_code_comes_through() {
         // The inner shell's work is its parent's, which waits for it.

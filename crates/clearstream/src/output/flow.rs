@@ -152,8 +152,8 @@ pub fn summary(summary: &FlowSummary, paint: Paint) -> String {
     }
     if let Some(found) = &summary.interrupt_core {
         let confirmed = match found.confirmed {
-            Some(true) => ", confirmed by SO_INCOMING_CPU",
-            Some(false) => ", SO_INCOMING_CPU disagrees",
+            Some(true) => ", and SO_INCOMING_CPU agrees",
+            Some(false) => " by SO_INCOMING_CPU, which the softirq counters do not confirm",
             None => "",
         };
         lines.push(format!(

@@ -32,8 +32,8 @@ pub fn describe(host: &HostReport) -> String {
 fn heading(host: &HostReport) -> String {
     let online = host.processing_units.iter().filter(|unit| unit.online).count();
     format!(
-        "{}: {} package{}, {} NUMA node{}, {online} of {} logical CPUs online, {}, Linux {}\n",
-        host.name,
+        "{}{} package{}, {} NUMA node{}, {online} of {} logical CPUs online, {}, Linux {}\n",
+        if host.name.is_empty() { String::new() } else { format!("{}: ", host.name) },
         host.packages.len(),
         plural(host.packages.len()),
         host.nodes.len(),
@@ -148,7 +148,7 @@ fn interfaces(host: &HostReport) -> String {
             nic.receive_ring
                 .map_or_else(|| "-".to_owned(), |ring| format!("{} of {}", ring.now_count, ring.max_count)),
             or_dash(nic.node),
-            cores(&nic.hops),
+            nic.hops.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
             offloads(nic),
         ]
     });

@@ -37,7 +37,6 @@ impl InspectArgs {
             return Ok(output::line(&format!("captured this host into {}", path.display()))?);
         }
         let report = match &self.from {
-            Some(path) if path.is_dir() => clearstream_host::inspect(&HostRoot::directory(path)),
             Some(path) => clearstream_host::inspect(capture::open(path)?.root()),
             None => clearstream_host::inspect(&HostRoot::live()),
         };

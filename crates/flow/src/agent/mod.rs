@@ -8,6 +8,7 @@ mod open;
 mod sample;
 mod settings;
 mod test;
+mod window;
 
 use std::{
     net::{IpAddr, SocketAddr},

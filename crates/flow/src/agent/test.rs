@@ -24,6 +24,7 @@ use super::{
     open::Part,
     sample::{Flow, Sampler},
     settings::{self, notice},
+    window::HeldWindow,
 };
 use crate::{
     check::DATAGRAM_MAX,
@@ -244,13 +245,14 @@ impl Test {
     fn sample(&self, flows: &mut [Flow], mut sampler: Sampler, events: &EventSender) -> Option<Failure> {
         let gate = &*self.gate;
         let schedule = Schedule::new(&self.config);
+        let window = HeldWindow::of(&self.config, self.part.receives);
         sampler.started();
         let mut ended_at = None;
         if let Some(begun) = gate.wait_begun(Instant::now() + FIRST_DATA_PATIENCE) {
             sampler.begin(begun);
             for index in 0.. {
                 let Some(end) = schedule.end_of(index) else { break };
-                let over = gate.wait_until(begun + end);
+                let over = window.wait_until(gate, begun + end, flows);
                 let interval = sampler.interval(index, flows);
                 let empty = interval.flows.iter().all(|flow| flow.sent_bytes + flow.received_bytes == 0);
                 // An end right after the end of an interval is not a new one.

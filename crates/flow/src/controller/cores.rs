@@ -7,6 +7,8 @@ use clearstream_schema::flow::{FlowInterval, InterruptCore, SideInterval};
 
 /// A core stands out when it took so much of the softirqs.
 const STANDS_OUT_PERCENT: u64 = 60;
+/// A core that stands out nowhere but took so much can still be the one.
+const SHARED_PERCENT: u64 = 25;
 /// Fewer softirqs than this are background.
 const SOFTIRQS_MIN: u64 = 100;
 
@@ -28,7 +30,7 @@ impl Votes {
 
     fn share(&self, value: u32) -> Option<(u64, u64)> {
         let all: u64 = self.0.values().sum();
-        Some((self.0.get(&value)?.checked_mul(100)?.checked_div(all)?, all))
+        Some((self.0.get(&value).copied().unwrap_or(0).checked_mul(100)?.checked_div(all)?, all))
     }
 }
 
@@ -50,14 +52,29 @@ impl InterruptVotes {
         }
     }
 
-    /// The core that took most of the NET_RX softirqs, where one stands out.
+    /// The core that took the receivers' packets. Two witnesses: the softirq
+    /// counters tell of the whole machine, other traffic and the sending end of
+    /// a lab included; `SO_INCOMING_CPU` tells of these sockets alone, so it has
+    /// the last word, and the counters confirm it or not.
     pub(super) fn found(&self) -> Option<InterruptCore> {
-        let core = self.softirqs.winner()?;
-        let (share, all) = self.softirqs.share(core)?;
-        (share >= STANDS_OUT_PERCENT && all >= SOFTIRQS_MIN).then(|| InterruptCore {
+        let standing_out = |votes: &Votes, least: u64| {
+            let core = votes.winner()?;
+            let (share, all) = votes.share(core)?;
+            (share >= STANDS_OUT_PERCENT && all >= least).then_some(core)
+        };
+        let by_softirqs = standing_out(&self.softirqs, SOFTIRQS_MIN);
+        let by_sockets = standing_out(&self.incoming, 1);
+        let core = by_sockets.or(by_softirqs)?;
+        let (share, all) = self.softirqs.share(core).unwrap_or((0, 0));
+        if all < SOFTIRQS_MIN {
+            return None;
+        }
+        // Packets steered by RPS raise a softirq where they arrive and one where they go.
+        let counted = by_softirqs == Some(core) || (by_softirqs.is_none() && share >= SHARED_PERCENT);
+        Some(InterruptCore {
             core,
             softirq_share_percent: u32::try_from(share).unwrap_or(100),
-            confirmed: self.incoming.winner().map(|incoming| incoming == core),
+            confirmed: by_sockets.map(|_| counted),
         })
     }
 }
@@ -118,14 +135,23 @@ mod tests {
     fn a_core_with_most_softirqs_is_found_and_confirmed() {
         let core = found(&[interval(&[10, 900], Some(1)), interval(&[90, 1000], Some(1))]).unwrap();
         assert_eq!(core, InterruptCore { core: 1, softirq_share_percent: 95, confirmed: Some(true) });
+        // Other traffic on core 1; these sockets' packets came through core 0.
         let other = found(&[interval(&[10, 900], Some(0))]).unwrap();
-        assert_eq!(other.confirmed, Some(false));
+        assert_eq!(other, InterruptCore { core: 0, softirq_share_percent: 1, confirmed: Some(false) });
         assert_eq!(found(&[interval(&[10, 900], None)]).unwrap().confirmed, None);
     }
 
     #[test]
+    fn steered_packets_raise_softirqs_on_two_cores_and_the_socket_tells_which() {
+        let core = found(&[interval(&[500, 480], Some(1)), interval(&[500, 480], Some(1))]).unwrap();
+        assert_eq!(core, InterruptCore { core: 1, softirq_share_percent: 48, confirmed: Some(true) });
+        // Sockets that were served by both cores in turn tell nothing.
+        assert_eq!(found(&[interval(&[500, 480], Some(1)), interval(&[500, 480], Some(0))]), None);
+    }
+
+    #[test]
     fn no_core_stands_out_of_equals_or_of_silence() {
-        assert_eq!(found(&[interval(&[500, 500], Some(0))]), None);
+        assert_eq!(found(&[interval(&[500, 500], None)]), None);
         assert_eq!(found(&[interval(&[0, 40], Some(1))]), None);
         assert_eq!(found(&[]), None);
     }

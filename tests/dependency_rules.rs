@@ -23,7 +23,7 @@ const GROUPS: [&[&str]; 5] = [
 const TLS_AND_ASYNC: [&str; 6] = ["tokio", "async-std", "smol", "mio", "openssl-sys", "native-tls"];
 
 fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().and_then(Path::parent).unwrap()
 }
 
 /// What cargo says of this workspace and everything it links.
