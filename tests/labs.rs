@@ -103,6 +103,45 @@ fn root_flow_and_probe_inside_a_lab() {
     }
 }
 
+#[test]
+fn root_the_core_that_packets_are_steered_to_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    for core in ["0", "1"] {
+        let name = format!("e2e-steer-{core}");
+        let path = lab_file(folder.path(), &name, "");
+        let text = fs::read_to_string(&path).unwrap();
+        let (head, there) = text.rsplit_once("interface = \"eth0\"").unwrap();
+        fs::write(&path, format!("{head}interface = \"eth0\"\nreceive-cores = \"{core}\"{there}")).unwrap();
+        let _lab = Lab::up(&path, &name);
+        let flow = run(&["flow", "--lab", &name, "--duration", "1s", "--warm-up", "200ms", "--json"]).json();
+        let found = &flow["summary"]["interrupt_core"];
+        assert_eq!(found["core"].to_string(), core, "{found}");
+    }
+}
+
+#[test]
+fn root_a_study_changes_the_lab_and_puts_it_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let _lab = Lab::up(&lab_file(folder.path(), "e2e-mtu", ""), "e2e-mtu");
+    let study = folder.path().join("mtu.toml");
+    let text =
+        STUDY.replace("flows = [1, 2]", "mtu = [1500, 9000]").replace("repetitions = 3", "repetitions = 1");
+    fs::write(&study, text).unwrap();
+    let runs = folder.path().join("runs");
+    run(&["study", "run", study.to_str().unwrap(), "--lab", "e2e-mtu", "--runs", runs.to_str().unwrap()])
+        .ok();
+    let record = fs::read_dir(&runs).unwrap().next().unwrap().unwrap().path();
+    for line in fs::read_to_string(record.join("trials.jsonl")).unwrap().lines() {
+        let trial: serde_json::Value = serde_json::from_str(line).unwrap();
+        let segment =
+            trial["outcome"]["flow"]["client_settings"]["flows"][0]["segment_bytes"].as_u64().unwrap();
+        // IPv4 and TCP headers with time stamps take 52 bytes (RFC 791, RFC 9293, RFC 7323).
+        assert_eq!(segment + 52, trial["factors"]["mtu"].as_u64().unwrap(), "{trial}");
+    }
+    let mtu = run(&["lab", "exec", "e2e-mtu", "there", "--", "cat", "/sys/class/net/eth0/mtu"]);
+    assert_eq!(mtu.ok().trim(), "9000");
+}
+
 const STUDY: &str = r#"
 schema = "clearstream.study"
 version = 1

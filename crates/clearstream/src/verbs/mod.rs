@@ -119,6 +119,45 @@ mod tests {
         }
     }
 
+    /// Command lines of a page: those in code blocks that call the program,
+    /// behind a prompt or `sudo`, without what the shell would take.
+    fn examples(page: &str) -> Vec<Vec<String>> {
+        let mut inside = false;
+        let mut found = Vec::new();
+        for line in page.lines() {
+            if line.starts_with("```") {
+                inside = !inside;
+            }
+            let line = line.split(" #").next().unwrap_or_default();
+            let line = line.split([';', '|']).next().unwrap_or_default();
+            let call = line
+                .split_once("clearstream ")
+                .filter(|(before, _)| matches!(before.trim(), "" | "sudo") || before.trim().ends_with('$'));
+            if let (true, Some((_, arguments))) = (inside, call) {
+                let words = arguments.split_whitespace().map(str::to_owned);
+                found.push(std::iter::once("clearstream".to_owned()).chain(words).collect());
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn every_example_of_the_guides_is_understood() {
+        let docs = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide"));
+        let mut pages = vec![docs.join("../../README.md")];
+        pages.extend(std::fs::read_dir(docs).expect("the guide").map(|entry| entry.expect("a page").path()));
+        let mut count = 0;
+        for page in pages {
+            for arguments in examples(&std::fs::read_to_string(&page).expect("a page")) {
+                if let Err(error) = Cli::try_parse_from(&arguments) {
+                    panic!("{}: {}: {error}", page.display(), arguments.join(" "));
+                }
+                count += 1;
+            }
+        }
+        assert!(count > 30, "only {count} examples were found");
+    }
+
     #[test]
     fn completions_are_made_for_every_shell() {
         use clap::ValueEnum;

@@ -131,29 +131,24 @@ fn set_buffer(socket: &Socket, bytes: usize, force: bool, buffer: Buffer) -> io:
 }
 
 fn set_congestion_control(socket: &Socket, name: &str) -> Result<(), Failure> {
-    socket.set_tcp_congestion(name.as_bytes()).map_err(|error| {
-        let list = |key: &str| {
-            let text = HostRoot::live().read(&format!("proc/sys/net/ipv4/{key}"));
-            text.map_or_else(|_| "unknown".to_owned(), |text| text.trim().replace(' ', ", "))
-        };
-        match error.kind() {
-            io::ErrorKind::PermissionDenied => failure(
-                FailureKind::Unsupported,
-                format!(
-                    "congestion control {name} is reserved for root here; allowed are {} \
-                     (net.ipv4.tcp_allowed_congestion_control)",
-                    list("tcp_allowed_congestion_control")
-                ),
+    match socket.set_tcp_congestion(name.as_bytes()) {
+        // Reserved for root: the host's default stays in force, which is told afterwards.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        Err(_) => Err(failure(
+            FailureKind::Invalid,
+            format!(
+                "congestion control {name} is not on this host; there are {} (modprobe tcp_{name} may add it)",
+                congestion_controls(&HostRoot::live(), "available")
             ),
-            _ => failure(
-                FailureKind::Invalid,
-                format!(
-                    "congestion control {name} is not on this host; there are {} (modprobe tcp_{name} may add it)",
-                    list("tcp_available_congestion_control")
-                ),
-            ),
-        }
-    })
+        )),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// The host's `available` or `allowed` congestion controls, for people.
+pub(super) fn congestion_controls(root: &HostRoot, which: &str) -> String {
+    let text = root.read(&format!("proc/sys/net/ipv4/tcp_{which}_congestion_control"));
+    text.map_or_else(|_| "unknown".to_owned(), |text| text.trim().replace(' ', ", "))
 }
 
 /// Binds to an address, port and interface. `option` is what the user wrote

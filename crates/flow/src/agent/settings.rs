@@ -9,7 +9,7 @@ use clearstream_schema::{
 use clearstream_sys::{socket as options, tcp_info};
 use socket2::Socket;
 
-use super::open::Part;
+use super::open::{Part, congestion_controls};
 use crate::data::{Way, WorkerReady};
 
 /// A handshake faster than this stayed on this host or in one rack, where a
@@ -107,6 +107,26 @@ pub(super) fn capped_windows(config: &FlowConfig, root: &HostRoot, first: &Socke
         .collect()
 }
 
+/// Tells of a congestion control that only root may choose.
+pub(super) fn refused_congestion_control(
+    config: &FlowConfig,
+    root: &HostRoot,
+    first: &SocketSettings,
+) -> Option<Notice> {
+    let asked = config.congestion_control.as_ref()?;
+    let in_force = first.congestion_control.as_ref().filter(|_| first.method.is_some())?;
+    (asked != in_force).then(|| {
+        notice(
+            "congestion-control-refused",
+            format!(
+                "congestion control {asked} is reserved for root here, {in_force} is in force; allowed are {} \
+                 (net.ipv4.tcp_allowed_congestion_control)",
+                congestion_controls(root, "allowed")
+            ),
+        )
+    })
+}
+
 /// Threads that could not be pinned.
 pub(super) fn refused_pins(workers: &[WorkerReady]) -> Vec<Notice> {
     workers
@@ -128,6 +148,26 @@ pub(super) fn refused_pins(workers: &[WorkerReady]) -> Vec<Notice> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_congestion_control_that_is_not_in_force_is_told() {
+        let config = FlowConfig { congestion_control: Some("cubic".into()), ..FlowConfig::default() };
+        let root = HostRoot::directory("/nonexistent");
+        let in_force = |name: &str, method| SocketSettings {
+            congestion_control: Some(name.into()),
+            method,
+            ..SocketSettings::default()
+        };
+        let sends = Some(SendMethod::Copy);
+        let told = refused_congestion_control(&config, &root, &in_force("bbr", sends)).unwrap();
+        assert!(told.message.contains("cubic") && told.message.contains("bbr is in force"), "{told:?}");
+        assert_eq!(refused_congestion_control(&config, &root, &in_force("cubic", sends)), None);
+        assert_eq!(
+            refused_congestion_control(&config, &root, &in_force("bbr", None)),
+            None,
+            "a receiver has no say"
+        );
+    }
 
     #[test]
     fn a_capped_buffer_names_its_sysctl_and_the_effective_window() {

@@ -237,6 +237,7 @@ impl Test {
         };
         if let Some(first) = settings.flows.first() {
             notices.extend(settings::capped_windows(&self.config, &root, first));
+            notices.extend(settings::refused_congestion_control(&self.config, &root, first));
         }
         AgentEvent::FlowReady { test: self.number, settings, notices }
     }

@@ -201,9 +201,8 @@ fn figure(digest: &Digest, experiment: &ExperimentDigest, matrix: &Matrix, index
     }
     let mut notes = Vec::new();
     if let Some((core, votes, total)) = most_named(matrix.cells.iter().flat_map(|cell| &cell.trials)) {
-        notes.push(format!(
-            "Core {core} took most of the receiver's softirqs in {votes} of {total} trials that tell."
-        ));
+        notes
+            .push(format!("Core {core} took the receiver's packets in {votes} of {total} trials that tell."));
     }
     let missing = matrix.senders.len() * matrix.receivers.len() - matrix.medians.len();
     if missing > 0 {

@@ -1,0 +1,242 @@
+//! What a flow test returns: settings in force, intervals, the summary.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{FlowConfig, ReceiveMethod, SendMethod};
+use crate::{
+    counters::{CoreCounters, InterfaceCounters},
+    tcp_info::TcpInfo,
+};
+
+/// What is in force on one side after the sockets were made: never what was
+/// asked for, always what the kernel says.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FlowSettings {
+    /// One entry per flow.
+    pub flows: Vec<SocketSettings>,
+    /// Random name of the kernel's run (`/proc/sys/kernel/random/boot_id`):
+    /// the same on both sides when both run on one machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_id: Option<String>,
+}
+
+/// Effective settings of one data socket and its thread.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SocketSettings {
+    /// Address and port of this end.
+    pub local: String,
+    /// Address and port of the other end.
+    pub remote: String,
+    /// `SO_SNDBUF` as read back (the kernel doubles a request).
+    pub send_buffer_bytes: u64,
+    /// `SO_RCVBUF` as read back.
+    pub receive_buffer_bytes: u64,
+    /// `TCP_CONGESTION` as read back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub congestion_control: Option<String>,
+    /// `SO_MAX_PACING_RATE`; absent when unlimited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pacing_rate_bps: Option<u64>,
+    /// `SO_RCVLOWAT`.
+    pub receive_low_water_bytes: u64,
+    /// Core the thread is pinned to; absent when the scheduler chooses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pinned_core: Option<u32>,
+    /// NUMA node that the buffer is bound to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_node: Option<u32>,
+    /// Transfer size in force.
+    pub transfer_bytes: u64,
+    /// TCP maximum segment size, or UDP datagram size.
+    pub segment_bytes: u64,
+    /// Send method in force on this side, when it sends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub method: Option<SendMethod>,
+    /// Receive method in force on this side, when it receives.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receive: Option<ReceiveMethod>,
+}
+
+/// One side's facts of one interval.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SideInterval {
+    /// Number of the interval since the start, warm-up included.
+    pub index: u32,
+    /// Start, since the start of the test on this host's clock.
+    pub start_ns: u64,
+    /// End.
+    pub end_ns: u64,
+    /// One entry per flow.
+    pub flows: Vec<FlowInterval>,
+    /// Per-core deltas.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cores: Vec<CoreCounters>,
+    /// Per-interface deltas.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub interfaces: Vec<InterfaceCounters>,
+    /// CPU time of the flow threads, user and system.
+    pub thread_cpu_ns: u64,
+    /// CPU cycles of the flow threads, where the counter exists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cycle_count: Option<u64>,
+}
+
+/// One flow, one interval, one side.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FlowInterval {
+    /// Flow number.
+    pub flow: u32,
+    /// Bytes handed to the kernel by this side.
+    #[serde(default)]
+    pub sent_bytes: u64,
+    /// Bytes that reached this side's application.
+    #[serde(default)]
+    pub received_bytes: u64,
+    /// Core the sending thread was last seen on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sender_core: Option<u32>,
+    /// Core the receiving thread was last seen on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receiver_core: Option<u32>,
+    /// `SO_INCOMING_CPU`: the core that processed the socket's last packet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub incoming_core: Option<u32>,
+    /// `SO_INCOMING_NAPI_ID` when not zero.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub incoming_napi_id: Option<u32>,
+    /// State of the socket at the end of the interval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tcp: Option<TcpInfo>,
+    /// `SO_MEMINFO` at the end of the interval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<SocketMemory>,
+    /// `MSG_ZEROCOPY` completions, and how many of them were copied after all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zerocopy: Option<ZerocopyCount>,
+    /// UDP datagrams received.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub datagram_count: Option<u64>,
+    /// UDP datagrams lost (gaps in sequence).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_count: Option<u64>,
+    /// UDP datagrams that came after a later one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reordered_count: Option<u64>,
+}
+
+/// Memory of a socket (`SO_MEMINFO`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SocketMemory {
+    /// Receive memory used.
+    pub receive_used_bytes: u32,
+    /// Receive limit.
+    pub receive_limit_bytes: u32,
+    /// Send memory in flight to the device.
+    pub send_used_bytes: u32,
+    /// Send limit.
+    pub send_limit_bytes: u32,
+    /// Write queue.
+    pub send_queued_bytes: u32,
+    /// Backlog.
+    pub backlog_bytes: u32,
+    /// Drops.
+    pub drop_count: u32,
+}
+
+/// Completions of zero-copy sends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ZerocopyCount {
+    /// Sends completed.
+    pub completed_count: u64,
+    /// Of these, copied by the kernel (`SO_EE_CODE_ZEROCOPY_COPIED`).
+    pub copied_count: u64,
+}
+
+/// One interval of both sides, as it is stored and streamed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Interval {
+    /// Number since the start.
+    pub index: u32,
+    /// True during the warm-up: not part of the totals.
+    pub warm_up: bool,
+    /// Bits per second that reached the receiving applications.
+    pub goodput_bps: f64,
+    /// The client's facts.
+    pub client: SideInterval,
+    /// The server's facts.
+    pub server: SideInterval,
+}
+
+/// Something the reader must know before believing a number.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Notice {
+    /// Stable kebab-case name, such as `zerocopy-copied` or `window-capped`.
+    pub id: String,
+    /// What was seen and what to do, one line.
+    pub message: String,
+}
+
+/// What processes the receiver's packets, and how that is known.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct InterruptCore {
+    /// The core.
+    pub core: u32,
+    /// Its share of the receiver's NET_RX softirqs while the flow ran, 0 to 100.
+    pub softirq_share_percent: u32,
+    /// The softirq counters and `SO_INCOMING_CPU` agree (absent when the sockets did not tell).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub confirmed: Option<bool>,
+}
+
+/// A finished flow test, without its intervals.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FlowSummary {
+    /// What was asked for.
+    pub requested: FlowConfig,
+    /// In force at the client.
+    pub client_settings: FlowSettings,
+    /// In force at the server.
+    pub server_settings: FlowSettings,
+    /// Time measured, warm-up excluded.
+    pub measured_ns: u64,
+    /// Bytes that reached the receiving applications in that time.
+    pub received_bytes: u64,
+    /// Bits per second of that.
+    pub goodput_bps: f64,
+    /// Goodput of each flow.
+    pub flow_goodput_bps: Vec<f64>,
+    /// Segments retransmitted, all flows (TCP).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retransmit_count: Option<u64>,
+    /// Lost datagrams / (lost + received) (UDP).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_ratio: Option<f64>,
+    /// Median smoothed round-trip time of the senders.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rtt_ns: Option<u64>,
+    /// Lowest round-trip time of the senders.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_rtt_ns: Option<u64>,
+    /// CPU seconds of the client's flow threads per 10^9 bytes.
+    pub client_cpu_seconds_per_gb: f64,
+    /// CPU seconds of the server's flow threads per 10^9 bytes.
+    pub server_cpu_seconds_per_gb: f64,
+    /// Cycles per byte, both sides, where counters exist.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cycles_per_byte_ratio: Option<f64>,
+    /// Zero-copy completions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zerocopy: Option<ZerocopyCount>,
+    /// The core that took the receiver's packets, where one stands out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interrupt_core: Option<InterruptCore>,
+    /// Cores that threads without a pin were seen on: (flow, sender, receiver).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub seen_cores: Vec<(u32, Option<u32>, Option<u32>)>,
+    /// Capabilities lost, settings not in force, things to know.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notices: Vec<Notice>,
+    /// False when the test ended early; the samples up to then count.
+    pub complete: bool,
+}
