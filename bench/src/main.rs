@@ -99,7 +99,7 @@ fn compare(plan: &Plan) -> Result<(), BenchError> {
     let mut session =
         Session { plan, ground, stop: &stop, cells: Vec::new(), pairings: Vec::new(), notes: Vec::new() };
     if plan.quick {
-        session.notes.push("a quick run: too few and too short to conclude from.".to_owned());
+        session.notes.push("a quick run: every cell of the grid ran once, for one second.".to_owned());
     }
     let outcome = session.all();
     if let Err(error) = &outcome {

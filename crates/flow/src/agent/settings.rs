@@ -24,7 +24,9 @@ pub(crate) fn notice(id: &str, message: impl Into<String>) -> Notice {
 /// The receive low-water mark: what was asked for, else half a transfer where
 /// that saves wake-ups and delays nothing: on a short path and with a buffer
 /// that the kernel sizes. (With a fixed small window the reader must take what
-/// there is at once, or the window closes.)
+/// there is at once, or the window closes.) Not where both ends were put on the
+/// same core: there the reader runs only when the writer does not, is woken
+/// rarely anyway, and waiting for more only lets data fall out of the cache.
 pub(super) fn low_water(config: &FlowConfig, socket: &Socket) -> Option<u64> {
     if let Some(asked) = config.receive_low_water {
         return Some(asked.0);
@@ -33,8 +35,11 @@ pub(super) fn low_water(config: &FlowConfig, socket: &Socket) -> Option<u64> {
     // Discarding and splicing take what is queued without a buffer to fill.
     let fills = matches!(config.receive, ReceiveMethod::Copy | ReceiveMethod::IoUring);
     let near = tcp_info::read(socket).is_ok_and(|info| info.rtt_ns > 0 && info.rtt_ns < NEAR_NS);
+    let one_core = config.receiver_cores.is_some() && config.receiver_cores == config.sender_cores;
     let steady = config.pacing.is_none() && config.burst_flows == 0;
-    (autotuned && fills && near && steady).then_some(config.transfer.0 / 2).filter(|bytes| *bytes > 1)
+    (autotuned && fills && near && steady && !one_core)
+        .then_some(config.transfer.0 / 2)
+        .filter(|bytes| *bytes > 1)
 }
 
 /// Reads back the settings of one flow on this side.
