@@ -18,6 +18,16 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap()
 }
 
+/// The process is gone, or a zombie that nobody has waited for and that has
+/// no other thread left.
+fn has_ended(pid: rustix::process::Pid) -> bool {
+    let folder = format!("/proc/{}", pid.as_raw_nonzero());
+    let threads = fs::read_dir(format!("{folder}/task")).map_or(0, Iterator::count);
+    let zombie = fs::read_to_string(format!("{folder}/stat"))
+        .is_ok_and(|stat| stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z')));
+    threads == 0 || (zombie && threads == 1)
+}
+
 fn gone(mut what: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !what() {
@@ -145,6 +155,8 @@ fn root_killed_keeper_leaves_nothing_and_the_next_start_clears_up() {
     rustix::process::kill_process(keeper_pid, rustix::process::Signal::KILL).unwrap();
     assert!(gone(|| !network_namespaces().contains(&namespace)), "the namespace goes with its keeper");
     assert!(matches!(open(&file.name), Err(LabError::NotRunning { .. })));
+    // The holders end first; the lab's lock goes with the keeper's last thread.
+    assert!(gone(|| has_ended(keeper_pid)), "the keeper ends");
     // What a user had started inside is ended by the next start of any lab.
     let next = Lab::up(&pair("next", "")).unwrap();
     assert!(gone(|| left_over.try_wait().unwrap().is_some()));
