@@ -13,11 +13,12 @@ use std::{
 use serde_json::Value;
 
 /// Groups from the bottom up; a crate uses its own group and those below.
-const GROUPS: [&[&str]; 5] = [
+const GROUPS: [&[&str]; 6] = [
     &["schema", "stats"],
     &["sys", "netlink", "host", "control"],
-    &["lab", "flow", "probe"],
-    &["record", "study"],
+    &["lab", "flow", "probe", "plan"],
+    &["tune", "place"],
+    &["record", "study", "diagnose"],
     &["report", "clearstream"],
 ];
 const TLS_AND_ASYNC: [&str; 6] = ["tokio", "async-std", "smol", "mio", "openssl-sys", "native-tls"];

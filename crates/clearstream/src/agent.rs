@@ -37,6 +37,7 @@ impl Handler for Agent {
                 self.responder = None;
                 Ok(Reply::Empty)
             }
+            Request::Plan(request) => clearstream_plan::handle(request).map(Reply::Plan),
             Request::Shutdown => Ok(Reply::Empty),
         }
     }

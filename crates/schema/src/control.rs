@@ -9,13 +9,14 @@ use serde::{Deserialize, Serialize};
 use crate::{
     flow::{FlowConfig, FlowSettings, Notice, SideInterval},
     host::HostReport,
+    plan::{PlanReply, PlanRequest},
     probe::{ProbeConfig, ProbeDirection},
 };
 
 /// Both ends must speak the same major version; a higher minor only adds.
 pub const PROTOCOL_MAJOR: u16 = 1;
 /// Additions since the major version.
-pub const PROTOCOL_MINOR: u16 = 0;
+pub const PROTOCOL_MINOR: u16 = 1;
 
 /// First message of each side.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -113,6 +114,8 @@ pub enum Request {
     },
     /// Close answering sockets.
     ProbeClose,
+    /// Read, apply, verify or revert settings of the host.
+    Plan(PlanRequest),
     /// End: the agent drops its handler and exits. Answered at once by the
     /// session, also while another request runs; handlers never see it.
     Shutdown,
@@ -185,6 +188,8 @@ pub enum Reply {
     },
     /// Probes done.
     Probed(ProbeDirection),
+    /// Answer to a [`Request::Plan`].
+    Plan(PlanReply),
 }
 
 /// What an agent says by itself.

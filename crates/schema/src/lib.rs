@@ -14,6 +14,7 @@ pub mod exit;
 pub mod flow;
 pub mod host;
 pub mod lab;
+pub mod plan;
 pub mod probe;
 pub mod record;
 pub mod study;

@@ -1,0 +1,2 @@
+//! Evidence to findings: what limits a path.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! Placement of interrupts, queues, processes and flows.
+#![forbid(unsafe_code)]

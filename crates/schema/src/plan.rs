@@ -1,0 +1,190 @@
+//! A plan: reversible changes of one host, with the reason of each.
+//!
+//! Everything that a plan can change is a [`Setting`]: a place on a host that
+//! holds one text. Reading gives the text, writing sets it, and the text that
+//! was there before is the inverse of the change, whatever the setting is.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Name of the format.
+pub const PLAN_SCHEMA: &str = "clearstream.plan";
+
+/// A list of changes of one host, in the order in which they are made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// `clearstream.plan`.
+    pub schema: String,
+    /// 1.
+    pub version: u32,
+    /// What it is for, for people: `40 Gb/s over 17 ms with 2 flows, profile wan`.
+    pub purpose: String,
+    /// The host that it was made for.
+    pub host: PlanHost,
+    /// The changes; settings that are right already are not listed.
+    pub steps: Vec<Step>,
+    /// What no plan can change (a slot, a boot option), and what was assumed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub advice: Vec<String>,
+}
+
+/// Enough of a host to refuse a plan that was made for another one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PlanHost {
+    /// Host name.
+    pub name: String,
+    /// Kernel release, `6.18.44`.
+    pub kernel: String,
+}
+
+/// One change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// What is changed.
+    pub setting: Setting,
+    /// What was there when the plan was made; absent when nothing was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current: Option<String>,
+    /// What is to be there; absent takes the setting away (only where it can be absent).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub desired: Option<String>,
+    /// Why, with the arithmetic.
+    pub reason: String,
+    /// Who will see it.
+    pub effect: Effect,
+}
+
+/// A place on a host that holds one text.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Setting {
+    /// A sysctl by its dotted name, `net.ipv4.tcp_wmem`; a dot inside a name
+    /// (an interface's) is written as `/`, as sysctl(8) has it.
+    Sysctl(String),
+    /// A file below `/sys` or `/proc/irq`, by its path from `/`:
+    /// `sys/class/net/eth0/queues/rx-0/rps_cpus`, `proc/irq/42/smp_affinity_list`.
+    File(String),
+    /// An attribute of a network interface.
+    Link {
+        /// Interface name.
+        interface: String,
+        /// Which.
+        attribute: LinkAttribute,
+    },
+    /// The root qdisc of an interface, spelled as `tc` does: `fq maxrate 2gbit`,
+    /// `noqueue`.
+    Qdisc {
+        /// Interface name.
+        interface: String,
+    },
+    /// A number or switch of a driver, as `ethtool` names them.
+    Ethtool {
+        /// Interface name.
+        interface: String,
+        /// `channels`, `rings`, `coalesce`, `features`, `pause`.
+        group: String,
+        /// `combined`, `rx`, `rx-usecs`, `tx-tcp-segmentation`.
+        name: String,
+    },
+}
+
+/// Attributes of a link that a plan can change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LinkAttribute {
+    /// MTU, bytes of layer 3.
+    Mtu,
+    /// Length of the transmit queue, packets.
+    TransmitQueueLength,
+}
+
+/// When a change takes effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Effect {
+    /// At once, for what runs too.
+    Now,
+    /// For sockets made afterwards.
+    NewSockets,
+    /// For connections made afterwards: it is fixed in the handshake.
+    Handshake,
+    /// For qdiscs made afterwards.
+    NewQdiscs,
+    /// At once, but the link may go down and up.
+    LinkFlap,
+    /// After the next boot.
+    Boot,
+}
+
+/// One fact that [verification](Verification) looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Check {
+    /// What was looked at, for people.
+    pub subject: String,
+    /// What was expected.
+    pub expected: String,
+    /// What was found; absent when it could not be looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub found: Option<String>,
+    /// Whether it is as expected.
+    pub holds: bool,
+    /// What to know about it: who will not see the change, why it was not looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// What was found in force after a plan was applied.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Verification {
+    /// Values read back and effective values.
+    pub checks: Vec<Check>,
+}
+
+/// What an agent does with plans on its host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PlanRequest {
+    /// Read settings; those that are not there are left out of the answer.
+    Read(Vec<Setting>),
+    /// Apply; all or nothing.
+    Apply(Plan),
+    /// Compare with what is in force.
+    Verify(Plan),
+    /// Put back what the journal of this number found.
+    Revert {
+        /// As [`PlanReply::Applied`] gave it.
+        journal: String,
+        /// Also where the live value is neither ours nor the old one.
+        force: bool,
+    },
+}
+
+/// What an agent answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PlanReply {
+    /// Values of the settings asked for.
+    Values(Vec<(Setting, String)>),
+    /// Applied.
+    Applied {
+        /// The journal's name; absent when everything was as desired already.
+        journal: Option<String>,
+        /// Steps that changed something.
+        changed_count: u64,
+    },
+    /// What was found in force.
+    Verified(Verification),
+    /// Reverted.
+    Reverted {
+        /// Steps put back.
+        restored_count: u64,
+    },
+}
+
+/// Values of settings, by setting.
+pub type Values = BTreeMap<Setting, String>;
