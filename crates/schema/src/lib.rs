@@ -19,6 +19,7 @@ pub mod probe;
 pub mod record;
 pub mod study;
 pub mod tcp_info;
+pub mod tune;
 pub mod units;
 
 pub use exit::ExitCode;

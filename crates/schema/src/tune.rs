@@ -1,0 +1,137 @@
+//! What a look at the settings of a host found.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{BitRate, TimeSpan};
+
+/// Name of the format.
+pub const LINT_SCHEMA: &str = "clearstream.lint";
+
+/// The path that settings are to serve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PathGoal {
+    /// Goodput wanted, all flows together.
+    pub rate: BitRate,
+    /// Round-trip time.
+    pub rtt: TimeSpan,
+    /// Parallel TCP flows.
+    pub flow_count: u32,
+}
+
+/// How much a finding matters.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    /// Good to know; nothing need be done.
+    Note,
+    /// Does nothing, wastes something, or will surprise.
+    Warning,
+    /// Wrong: the kernel refuses it, or it harms the path or the host.
+    Error,
+}
+
+/// The kind of a finding.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum FindingClass {
+    /// The line cannot be read, or reads as something else than was meant.
+    Syntax,
+    /// No kernel known has this key.
+    Unknown,
+    /// The number is in another unit than the kernel's.
+    Unit,
+    /// The kernel refuses the value.
+    Range,
+    /// Values of one key in an order that makes no sense.
+    Order,
+    /// The key is gone, or was never in the official kernel.
+    Removed,
+    /// The key is read by nothing.
+    NoOp,
+    /// Two settings of which one undoes the other.
+    Contradiction,
+    /// Harms what it was to help, or takes a protection away.
+    Unsafe,
+    /// Costs memory or time for nothing.
+    Wasteful,
+    /// Too small or too large for the path given.
+    Path,
+    /// Not visible or not writable in this network namespace.
+    Scope,
+    /// Another file or program sets it, or will set it back.
+    Provenance,
+    /// Data crosses a node or a link that it need not cross.
+    Locality,
+    /// Could not be looked at.
+    Unverifiable,
+}
+
+/// Line of a file.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct Place {
+    /// The file as it was named.
+    pub file: String,
+    /// Line, from 1.
+    pub line: u32,
+}
+
+/// One finding.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Finding {
+    /// `KEY:CLASS:CAUSE`, the same in every run and version: what a mute list names.
+    pub id: String,
+    /// Sysctl by its dotted name, or `link.ATTRIBUTE`, `pcie`, `interrupts`.
+    pub key: String,
+    /// Kind.
+    pub class: FindingClass,
+    /// How much it matters.
+    pub severity: Severity,
+    /// The value that was found, when it is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// What is wrong, with the arithmetic.
+    pub message: String,
+    /// What to do instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
+    /// Where it was set, when that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
+    /// Interface, when it is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// Where the rule comes from.
+    pub source: String,
+}
+
+/// Everything that was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LintReport {
+    /// [`LINT_SCHEMA`].
+    pub schema: String,
+    /// 1.
+    pub version: u32,
+    /// What was looked at: a host's name, or a file.
+    pub subject: String,
+    /// Kernel release that was assumed; absent when none was known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
+    /// The path that was assumed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goal: Option<PathGoal>,
+    /// Settings that were looked at.
+    pub setting_count: u64,
+    /// Findings, the gravest first.
+    pub findings: Vec<Finding>,
+    /// Findings that a mute list held back.
+    pub muted_count: u64,
+    /// Parts that could not be read, with the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
+}
