@@ -32,6 +32,7 @@ const SYSCTLS: &[&str] = &[
     "net.ipv4.fib_multipath_hash_policy",
     "net.ipv4.ip_forward",
     "net.ipv4.ip_local_port_range",
+    "net.ipv4.ip_local_reserved_ports",
     "net.ipv4.ip_no_pmtu_disc",
     "net.ipv4.tcp_adv_win_scale",
     "net.ipv4.tcp_autocorking",

@@ -42,6 +42,9 @@ pub(crate) fn read(root: &HostRoot, cpu: &CpuInfo, missing: &mut Missing) -> Lim
     let locked = root.parse("proc/self/limits", |limits| text::soft_limit(limits, "Max locked memory"));
     Limits {
         allowed_cores: missing.keep("allowed cores", status("Cpus_allowed_list")).unwrap_or_default(),
+        isolated_cores: missing
+            .keep_if_there("isolated cores", root.parse("sys/devices/system/cpu/isolated", cpuset::list))
+            .unwrap_or_default(),
         allowed_nodes: missing.keep("allowed nodes", status("Mems_allowed_list")).unwrap_or_default(),
         locked_memory_bytes: missing.keep("locked memory limit", locked).flatten(),
         cpu_quota_millicores: cpu_quota(root, &cgroups, missing),

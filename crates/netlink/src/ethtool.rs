@@ -4,6 +4,7 @@
 
 mod features;
 mod message;
+mod scaling;
 mod set;
 
 use std::{
@@ -187,13 +188,17 @@ impl Ethtool {
         const FUNCTION: u16 = 3;
         const TABLE: u16 = 4;
         const KEY: u16 = 5;
+        const INPUT_TRANSFORM: u16 = 6;
+        const FLOW_FIELDS: u16 = 8;
         let body = self.ask(interface, RSS)?;
         let mut rss = Rss::default();
         for (kind, value) in attributes(&body) {
             match kind {
-                FUNCTION => rss.hash_function = number(value).and_then(hash_function),
+                FUNCTION => rss.hash_function = number(value).and_then(scaling::hash_function),
                 TABLE => rss.indirection = value.chunks_exact(4).filter_map(number).collect(),
                 KEY => rss.key = Some(value.iter().map(|byte| format!("{byte:02x}")).collect()),
+                INPUT_TRANSFORM => rss.input_transform = number(value).and_then(scaling::input_transform),
+                FLOW_FIELDS => rss.fields = scaling::fields(value),
                 _ => {}
             }
         }
@@ -275,17 +280,6 @@ fn pair(numbers: &BTreeMap<u16, u32>, now: u16, max: u16) -> Option<NowAndMax> {
     let max_count = numbers.get(&max).copied().unwrap_or(0);
     let now_count = numbers.get(&now).copied().unwrap_or(0);
     (max_count > 0 || now_count > 0).then_some(NowAndMax { now_count, max_count })
-}
-
-/// `ETH_RSS_HASH_*` of linux/ethtool.h.
-fn hash_function(bits: u32) -> Option<String> {
-    match bits {
-        0 => None,
-        1 => Some("toeplitz".to_owned()),
-        2 => Some("xor".to_owned()),
-        4 => Some("crc32".to_owned()),
-        other => Some(format!("unknown ({other:#x})")),
-    }
 }
 
 #[cfg(test)]

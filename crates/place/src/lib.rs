@@ -1,2 +1,70 @@
 //! Placement of interrupts, queues, processes and flows.
+//!
+//! - [`hash`], [`landing`], [`search`]: what a card computes of a packet, and
+//!   the source port that makes it compute what is wanted.
+//! - [`path`]: the same for the choice among equal paths.
+//! - [`steering`]: both put together for two described hosts, and the proof
+//!   afterwards that flows landed where they should.
+//! - [`rank`]: which cores to use for an interface, best first, and why.
+//! - [`placement`]: a plan out of these.
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod hash;
+pub mod landing;
+pub mod path;
+pub mod placement;
+pub mod rank;
+pub mod search;
+mod siphash;
+pub mod steering;
+
+use clearstream_schema::host::{HostReport, Nic};
+
+/// Why a host gives no placement.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlaceError {
+    /// The host has no such interface.
+    #[error("{host} has no interface {interface}: write one of {known}")]
+    NoInterface {
+        /// Host name.
+        host: String,
+        /// As asked for.
+        interface: String,
+        /// Interfaces of the host.
+        known: String,
+    },
+    /// No core is left.
+    #[error("{host}: no core is online, allowed and not isolated: nothing can be placed")]
+    NoCores {
+        /// Host name.
+        host: String,
+    },
+    /// A core that was named is none.
+    #[error("{host} has no usable core {core}: {reason}")]
+    Core {
+        /// Host name.
+        host: String,
+        /// As named.
+        core: u32,
+        /// Why not.
+        reason: String,
+    },
+    /// A source port cannot be found.
+    #[error(transparent)]
+    Steering(#[from] steering::SteeringError),
+}
+
+/// The interface of this name.
+pub fn interface<'a>(host: &'a HostReport, name: &str) -> Result<&'a Nic, PlaceError> {
+    host.nics.iter().find(|nic| nic.name == name).ok_or_else(|| PlaceError::NoInterface {
+        host: host_name(host),
+        interface: name.to_owned(),
+        known: host.nics.iter().map(|nic| nic.name.as_str()).collect::<Vec<_>>().join(", "),
+    })
+}
+
+/// The host's name for messages.
+fn host_name(host: &HostReport) -> String {
+    if host.name.is_empty() { "the host".to_owned() } else { host.name.clone() }
+}

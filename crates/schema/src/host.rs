@@ -200,6 +200,15 @@ pub struct Rss {
     /// Queue of each table entry.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub indirection: Vec<u32>,
+    /// Transform of the input: `symmetric-xor`, `symmetric-or-xor`; absent for
+    /// none, and where the kernel is too old to tell (before 6.8).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_transform: Option<String>,
+    /// Fields hashed by kind of packet (`tcp4`, `udp6`), in ethtool's letters:
+    /// `s` and `d` addresses, `f` and `n` ports; empty where the kernel does
+    /// not tell over netlink (before 6.17).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub fields: BTreeMap<String, String>,
 }
 
 /// A network interface.
@@ -339,6 +348,9 @@ pub struct Kernel {
 pub struct Limits {
     /// Cores the process may use.
     pub allowed_cores: Vec<u32>,
+    /// Cores that the scheduler leaves alone (boot option `isolcpus`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub isolated_cores: Vec<u32>,
     /// Memory nodes the process may use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allowed_nodes: Vec<u32>,

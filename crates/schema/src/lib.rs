@@ -8,12 +8,14 @@
 //! "not measured"; zero means zero. This crate does no I/O.
 #![forbid(unsafe_code)]
 
+pub mod congestion;
 pub mod control;
 pub mod counters;
 pub mod exit;
 pub mod flow;
 pub mod host;
 pub mod lab;
+pub mod place;
 pub mod plan;
 pub mod probe;
 pub mod record;

@@ -1,0 +1,223 @@
+//! Placement: rankings of cores, placements of queues and processes, and
+//! source ports that steer flows to queues.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::plan::Plan;
+
+/// Name of the document of a ranking.
+pub const RANKING_SCHEMA: &str = "clearstream.ranking";
+/// Name of the document of a placement.
+pub const PLACEMENT_SCHEMA: &str = "clearstream.placement";
+/// Name of the document of steered ports.
+pub const PORTS_SCHEMA: &str = "clearstream.ports";
+
+/// What a core is wanted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// The interrupts of the interface and the softirqs after them.
+    Interrupt,
+    /// The thread that reads from the socket.
+    Reader,
+    /// The thread that writes to the socket.
+    Writer,
+}
+
+/// Where a core is, seen from the core that it works with: the interrupt core
+/// for readers and writers, the interface for interrupts. Best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Closeness {
+    /// Another physical core behind the same last-level cache.
+    SharedCache,
+    /// Another physical core of the same node.
+    SameNode,
+    /// The very core: cache-warm, but both jobs share its cycles.
+    SameCore,
+    /// An SMT sibling of the very core: shares its execution units.
+    Sibling,
+    /// Another node.
+    OtherNode,
+}
+
+/// A core in its place of a ranking.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RankedCore {
+    /// Core.
+    pub core: u32,
+    /// Where it is.
+    pub closeness: Closeness,
+    /// Its node, where the host tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<u32>,
+    /// Its package, where the host tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub package: Option<u32>,
+    /// Node distance to the one it works with (10 is local).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub distance: Option<u32>,
+    /// Hops from its node to the interface's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hops: Option<u32>,
+    /// Why it stands here.
+    pub reason: String,
+}
+
+/// A core that is in no ranking.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ExcludedCore {
+    /// Core.
+    pub core: u32,
+    /// Why.
+    pub reason: String,
+}
+
+/// Cores for one role, best first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RoleRanking {
+    /// Role.
+    pub role: Role,
+    /// Cores.
+    pub cores: Vec<RankedCore>,
+}
+
+/// Which cores to use for an interface, best first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Ranking {
+    /// [`RANKING_SCHEMA`].
+    pub schema: String,
+    /// 1.
+    pub version: u32,
+    /// Host name.
+    pub host: String,
+    /// Interface.
+    pub interface: String,
+    /// Node of the interface, where the host tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<u32>,
+    /// Interrupt core that readers and writers are ranked against.
+    pub interrupt_core: u32,
+    /// Where that comes from.
+    pub interrupt_core_from: String,
+    /// One ranking per role.
+    pub roles: Vec<RoleRanking>,
+    /// Cores left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub excluded: Vec<ExcludedCore>,
+    /// What could not be told.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// How packets get to their cores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SpreadMethod {
+    /// The card: one interrupt per queue (RSS).
+    Queues,
+    /// The kernel: one set of cores per queue (RPS).
+    Software,
+}
+
+/// A receive queue in its place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct QueuePlacement {
+    /// Queue.
+    pub queue: u32,
+    /// Its interrupt; absent where the interface has none of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interrupt: Option<u32>,
+    /// Cores that process its packets.
+    pub cores: Vec<u32>,
+}
+
+/// A flow in its place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FlowPlacement {
+    /// Flow.
+    pub flow: u32,
+    /// Queue that should take its packets.
+    pub queue: u32,
+    /// Core of the reading thread when this host receives.
+    pub reader_core: u32,
+    /// Core of the writing thread when this host sends.
+    pub writer_core: u32,
+}
+
+/// Queues, interrupts and processes of one interface in their places.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Placement {
+    /// [`PLACEMENT_SCHEMA`].
+    pub schema: String,
+    /// 1.
+    pub version: u32,
+    /// Interface.
+    pub interface: String,
+    /// Node of the interface, where the host tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<u32>,
+    /// How packets get to their cores.
+    pub method: SpreadMethod,
+    /// Queues.
+    pub queues: Vec<QueuePlacement>,
+    /// Flows.
+    pub flows: Vec<FlowPlacement>,
+    /// Node to take buffers from, where the host tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_node: Option<u32>,
+    /// The line that keeps irqbalance off these interrupts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub irqbalance_ban: Option<String>,
+    /// The changes.
+    pub plan: Plan,
+}
+
+/// A flow and the source port found for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SteeredFlow {
+    /// Flow.
+    pub flow: u32,
+    /// Its source port.
+    pub source_port: u16,
+    /// Receive queue that its data lands on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receive_queue: Option<u32>,
+    /// Hash that the receiver's card computes, in hexadecimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receive_hash: Option<String>,
+    /// Interrupt core of that queue, where one stands out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receive_core: Option<u32>,
+    /// Queue at the sender that its acknowledgements land on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub acknowledgement_queue: Option<u32>,
+    /// Path or member of an aggregate that it takes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path_member: Option<u32>,
+    /// Ports looked at.
+    pub tried_count: u32,
+}
+
+/// Source ports that steer flows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SteeredPorts {
+    /// [`PORTS_SCHEMA`].
+    pub schema: String,
+    /// 1.
+    pub version: u32,
+    /// Address of the sender.
+    pub source: String,
+    /// Address and port of the receiver.
+    pub destination: String,
+    /// Interface of the receiver.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// Flows.
+    pub flows: Vec<SteeredFlow>,
+    /// What could not be told.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
