@@ -1,6 +1,7 @@
 # make demo    build, measure over a 1650 km path made on this machine, write report.html
 # make test    every check and test
 # make bench   compare with iperf3, iperf and nuttcp, write bench/RESULTS.md
+# make extras  what needs clang: congestion controls for the kernel (clearstream cc)
 # Each installs what it lacks (.ci/install).
 
 SHELL := /bin/sh
@@ -10,7 +11,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH):/usr/sbin:/sbin
 # Options for the comparison, for instance: make bench BENCH="--quick"
 BENCH ?=
 
-.PHONY: demo test bench clean
+.PHONY: demo test bench extras clean
 
 demo:
 	@.ci/install build
@@ -27,6 +28,10 @@ bench:
 	@echo "bench: building (some minutes the first time)"
 	@cargo build -q --release --locked --bin clearstream
 	@cargo run -q --release --locked -p clearstream-bench -- $(BENCH)
+
+extras:
+	@.ci/install extras
+	@cargo build -q --release --locked -p clearstream-bpf
 
 clean:
 	cargo clean

@@ -8,6 +8,7 @@ use clearstream_control::{
 use clearstream_flow::FlowError;
 use clearstream_host::capture::CaptureError;
 use clearstream_lab::LabError;
+use clearstream_place::{PlaceError, steering::SteeringError};
 use clearstream_probe::ProbeError;
 use clearstream_record::RecordError;
 use clearstream_report::ReportError;
@@ -16,6 +17,8 @@ use clearstream_schema::{
     control::{Failure, FailureKind},
 };
 use clearstream_study::StudyError;
+
+use crate::verbs::cc::CcError;
 
 /// Why a command did not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +74,9 @@ pub enum CommandError {
     /// A probe.
     #[error(transparent)]
     Probe(#[from] ProbeError),
+    /// A placement.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
     /// A lab.
     #[error(transparent)]
     Lab(#[from] LabError),
@@ -86,6 +92,9 @@ pub enum CommandError {
     /// A report.
     #[error(transparent)]
     Report(#[from] ReportError),
+    /// A congestion control.
+    #[error(transparent)]
+    CongestionControl(#[from] CcError),
 }
 
 impl CommandError {
@@ -111,7 +120,9 @@ impl CommandError {
             },
             Self::Flow(error) => flow(error),
             Self::Probe(error) => probe(error),
+            Self::Place(error) => place(error),
             Self::Lab(error) => error.exit_code(),
+            Self::CongestionControl(error) => error.exit_code(),
             Self::Record(error) => record(error),
             Self::Study(error) => study(error),
             Self::Report(error) => match error {
@@ -172,6 +183,25 @@ fn probe(error: &ProbeError) -> ExitCode {
     match error {
         ProbeError::Peer(error) => peer(error),
         ProbeError::Unexpected { .. } => ExitCode::Internal,
+    }
+}
+
+fn place(error: &PlaceError) -> ExitCode {
+    match error {
+        PlaceError::NoInterface { .. } => ExitCode::Name,
+        PlaceError::WhichInterface { .. } | PlaceError::Core { .. } => ExitCode::Usage,
+        PlaceError::NoCores { .. } => ExitCode::Unsupported,
+        PlaceError::Steering(error) => match error {
+            SteeringError::Queue { .. } | SteeringError::Request(_) | SteeringError::NoPort { .. } => {
+                ExitCode::Usage
+            }
+            SteeringError::NoKey { .. }
+            | SteeringError::OneQueue { .. }
+            | SteeringError::Function { .. }
+            | SteeringError::Transform { .. }
+            | SteeringError::Fields { .. }
+            | SteeringError::Key { .. } => ExitCode::Unsupported,
+        },
     }
 }
 

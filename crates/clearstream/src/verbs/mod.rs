@@ -1,10 +1,12 @@
 //! The verbs: one file each, with its options and what it does.
 
+pub mod cc;
 pub mod completions;
 pub mod flow;
 pub mod inspect;
 pub mod lab;
 pub mod pair;
+pub mod place;
 pub mod probe;
 pub mod report;
 pub mod serve;
@@ -44,6 +46,12 @@ pub enum Verb {
     /// Hosts and links in network namespaces on this machine
     #[command(subcommand)]
     Lab(lab::LabVerb),
+    /// Congestion controls of this host; load H-TCP where the kernel has none
+    #[command(subcommand)]
+    Cc(cc::CcVerb),
+    /// Place interrupts, queues, processes and flows: rankings, plans, source ports
+    #[command(subcommand)]
+    Place(place::PlaceVerb),
     /// Wait for paired controllers (a daemon; loopback unless told otherwise)
     Serve(serve::ServeArgs),
     /// Make, list and revoke pairings for `serve`
@@ -66,6 +74,8 @@ impl Verb {
             Self::Study(verb) => verb.run(),
             Self::Report(args) => args.run(),
             Self::Lab(verb) => verb.run(),
+            Self::Cc(verb) => verb.run(),
+            Self::Place(verb) => verb.run(),
             Self::Serve(args) => args.run(),
             Self::Pair(verb) => verb.run(),
             Self::Completions(args) => args.run(),

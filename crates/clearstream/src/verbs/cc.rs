@@ -1,0 +1,348 @@
+//! `clearstream cc`
+//!
+//! Loading needs a library for BPF and a program compiled by clang, which this
+//! command does not carry: that is `clearstream-bpf` (extras/bpf), looked for
+//! beside this program and in the PATH.
+
+use std::{
+    io,
+    process::{Command, Output, Stdio},
+};
+
+use clap::Subcommand;
+use clearstream_host::{HostRoot, ReadError};
+use clearstream_schema::{
+    ExitCode,
+    congestion::{CongestionControls, LOADABLE, Loadable, PIN_DIRECTORY},
+};
+use serde::Serialize;
+
+use crate::{endpoints::own_program, exit::CommandError, output};
+
+const LOADER: &str = "clearstream-bpf";
+const AVAILABLE: &str = "proc/sys/net/ipv4/tcp_available_congestion_control";
+const DEFAULT: &str = "proc/sys/net/ipv4/tcp_congestion_control";
+const RELEASE: &str = "proc/sys/kernel/osrelease";
+
+/// List, load and unload congestion controls of this host.
+#[derive(Debug, Subcommand)]
+pub enum CcVerb {
+    /// Show what is registered, by whom, and what can be loaded
+    List {
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+    },
+    /// Load one as a BPF program; it stays until `unload` or the next boot, and
+    /// the default stays as it is
+    Load {
+        /// Algorithm: htcp, registered as bpf_htcp
+        algorithm: String,
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+    },
+    /// Take out what `load` put in; connections that use it keep it
+    Unload {
+        /// Algorithm: htcp
+        algorithm: String,
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Why a congestion control was not listed, loaded or taken out.
+#[derive(Debug, thiserror::Error)]
+pub enum CcError {
+    /// Not one of ours.
+    #[error("there is no congestion control {algorithm} to load; there is {}", loadable().join(", "))]
+    Unknown {
+        /// As typed.
+        algorithm: String,
+    },
+    /// The kernel's list.
+    #[error("cannot list congestion controls: {0}")]
+    Read(#[from] ReadError),
+    /// The program that loads is not installed.
+    #[error(
+        "{LOADER} is neither beside this program nor in the PATH: build it with `make extras` \
+         (needs clang, libelf-dev and pkg-config) and keep the two together"
+    )]
+    NoLoader,
+    /// The program that loads does not start.
+    #[error("cannot start {LOADER}: {0}")]
+    Start(io::Error),
+    /// It said why not.
+    #[error("{message}")]
+    Loader {
+        /// Its line.
+        message: String,
+        /// Its exit code, one of ours; none when a signal ended it.
+        code: Option<i32>,
+    },
+}
+
+impl CcError {
+    /// The documented exit code (docs/guide/exit-codes.md).
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Unknown { .. } => ExitCode::Name,
+            Self::Read(_) => ExitCode::File,
+            Self::NoLoader | Self::Start(_) => ExitCode::Unsupported,
+            Self::Loader { code, .. } => {
+                let known = ExitCode::ALL.into_iter().find(|known| Some(*known as i32) == *code);
+                known.filter(|known| *known != ExitCode::Success).unwrap_or(ExitCode::Internal)
+            }
+        }
+    }
+}
+
+/// `cc list --json`.
+#[derive(Debug, Serialize)]
+struct ListDocument<'a> {
+    schema: &'static str,
+    version: u32,
+    #[serde(flatten)]
+    controls: &'a CongestionControls,
+}
+
+/// `cc load --json`, `cc unload --json`.
+#[derive(Debug, Serialize)]
+struct ChangeDocument<'a> {
+    schema: &'static str,
+    version: u32,
+    algorithm: &'a str,
+    /// For `--congestion-control`.
+    name: &'a str,
+    /// The kernel was changed.
+    changed: bool,
+    /// What was done, or why nothing was.
+    message: &'a str,
+}
+
+impl CcVerb {
+    /// Does it.
+    pub fn run(self) -> Result<(), CommandError> {
+        let root = HostRoot::live();
+        match self {
+            Self::List { json } => {
+                let controls = list(&root)?;
+                if json {
+                    let document = ListDocument {
+                        schema: "clearstream.congestion-controls",
+                        version: 1,
+                        controls: &controls,
+                    };
+                    output::json(&document, true)?;
+                } else {
+                    output::line(&table(&controls))?;
+                }
+            }
+            Self::Load { algorithm, json } => {
+                let control = find(&algorithm)?;
+                match offered(&root, control)? {
+                    Some(Offer { name, message }) => tell(&algorithm, name, false, &message, json)?,
+                    None => {
+                        call_loader("load", &algorithm)?;
+                        let name = control.name;
+                        let message = format!(
+                            "loaded {name}; use it with --congestion-control {name}, \
+                             take it out with clearstream cc unload {algorithm}"
+                        );
+                        tell(&algorithm, name, true, &message, json)?;
+                    }
+                }
+            }
+            Self::Unload { algorithm, json } => {
+                let name = find(&algorithm)?.name;
+                call_loader("unload", &algorithm)?;
+                let message = format!("took {name} out; connections that use it keep it until they close");
+                tell(&algorithm, name, true, &message, json)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn tell(algorithm: &str, name: &str, changed: bool, message: &str, json: bool) -> Result<(), CommandError> {
+    if json {
+        let document = ChangeDocument {
+            schema: "clearstream.congestion-control-change",
+            version: 1,
+            algorithm,
+            name,
+            changed,
+            message,
+        };
+        output::json(&document, true)?;
+    } else {
+        output::line(message)?;
+    }
+    Ok(())
+}
+
+fn loadable() -> Vec<String> {
+    LOADABLE.iter().map(|control| control.algorithm.to_owned()).collect()
+}
+
+fn find(algorithm: &str) -> Result<&'static Loadable, CcError> {
+    LOADABLE
+        .iter()
+        .find(|control| control.algorithm == algorithm)
+        .ok_or_else(|| CcError::Unknown { algorithm: algorithm.to_owned() })
+}
+
+/// The registered ones, and who registered them.
+fn list(root: &HostRoot) -> Result<CongestionControls, CcError> {
+    let registered = root.read(AVAILABLE)?;
+    let pins = match root.list(PIN_DIRECTORY) {
+        Ok(pins) => pins,
+        // Nothing is pinned, or its folder is not ours to look into.
+        Err(_) => Vec::new(),
+    };
+    let (loaded, kernel) =
+        registered.split_whitespace().map(str::to_owned).partition(|name| pins.contains(name));
+    Ok(CongestionControls {
+        default: root.read(DEFAULT)?.trim().to_owned(),
+        kernel,
+        loaded,
+        loadable: loadable(),
+    })
+}
+
+/// A reason to load nothing.
+struct Offer {
+    name: &'static str,
+    message: String,
+}
+
+/// Whether the algorithm is there already: the kernel's own is the better one,
+/// it needs no loader and survives a reboot.
+fn offered(root: &HostRoot, control: &'static Loadable) -> Result<Option<Offer>, CcError> {
+    let Loadable { algorithm, name } = *control;
+    let registered = root.read(AVAILABLE)?;
+    let is_registered = |wanted: &str| registered.split_whitespace().any(|name| name == wanted);
+    let offer = |name, message| Some(Offer { name, message });
+    if is_registered(algorithm) {
+        let message = format!(
+            "the kernel offers {algorithm} itself: nothing loaded, use --congestion-control {algorithm}"
+        );
+        return Ok(offer(algorithm, message));
+    }
+    if is_registered(name) {
+        return Ok(offer(name, format!("{name} is loaded already: use --congestion-control {name}")));
+    }
+    let release = root.read(RELEASE).unwrap_or_default();
+    let index = root.read(&format!("lib/modules/{}/modules.dep", release.trim())).unwrap_or_default();
+    if index.contains(&format!("/tcp_{algorithm}.ko")) {
+        let message = format!(
+            "the kernel has {algorithm} as a module: nothing loaded, run modprobe tcp_{algorithm} \
+             and use --congestion-control {algorithm}"
+        );
+        return Ok(offer(algorithm, message));
+    }
+    Ok(None)
+}
+
+/// Runs the program that loads; its one line is the message.
+fn call_loader(action: &str, algorithm: &str) -> Result<(), CommandError> {
+    let beside = own_program()?.with_file_name(LOADER);
+    let program = if beside.exists() { beside } else { LOADER.into() };
+    let run = Command::new(program).args([action, algorithm]).stdin(Stdio::null()).output();
+    let Output { status, stderr, .. } = run.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => CcError::NoLoader,
+        _ => CcError::Start(error),
+    })?;
+    if status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&stderr);
+    let message = match said.trim() {
+        "" => format!("{LOADER} ended with {status}"),
+        text => text.lines().last().unwrap_or(text).to_owned(),
+    };
+    Err(CcError::Loader { message, code: status.code() }.into())
+}
+
+fn table(controls: &CongestionControls) -> String {
+    let rows = |names: &[String], owner: &str| -> Vec<Vec<String>> {
+        let note = |name: &String| if *name == controls.default { "default" } else { "" };
+        names.iter().map(|name| vec![name.clone(), owner.to_owned(), note(name).to_owned()]).collect()
+    };
+    let rows = [rows(&controls.kernel, "the kernel"), rows(&controls.loaded, "clearstream cc load")].concat();
+    let text = output::table::table(&["name", "registered by", ""], rows);
+    let rest: Vec<&str> = LOADABLE
+        .iter()
+        .filter(|control| !controls.loaded.iter().any(|name| name == control.name))
+        .map(|control| control.algorithm)
+        .collect();
+    if rest.is_empty() { text } else { format!("{text}\n\nto load: {}", rest.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use super::*;
+
+    /// A host in a folder.
+    fn host(files: &[(&str, &str)]) -> (tempfile::TempDir, HostRoot) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        for (path, text) in files {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap_or(Path::new("/"))).expect("a folder");
+            fs::write(path, text).expect("a file");
+        }
+        let root = HostRoot::directory(folder.path());
+        (folder, root)
+    }
+
+    fn why_not(files: &[(&str, &str)]) -> Option<(&'static str, String)> {
+        let (_folder, root) = host(files);
+        offered(&root, &LOADABLE[0]).expect("a list").map(|offer| (offer.name, offer.message))
+    }
+
+    #[test]
+    fn pinned_ones_are_told_from_the_kernels() {
+        let (_folder, root) = host(&[
+            (AVAILABLE, "reno cubic bpf_htcp bpf_other\n"),
+            (DEFAULT, "cubic\n"),
+            ("sys/fs/bpf/clearstream/bpf_htcp", ""),
+        ]);
+        let controls = list(&root).expect("a list");
+        assert_eq!(controls.kernel, ["reno", "cubic", "bpf_other"]);
+        assert_eq!(controls.loaded, ["bpf_htcp"]);
+        assert_eq!(controls.default, "cubic");
+        let text = table(&controls);
+        assert!(text.contains("default") && !text.contains("to load"), "{text}");
+    }
+
+    #[test]
+    fn nothing_is_loaded_where_the_kernel_has_its_own() {
+        assert_eq!(why_not(&[(AVAILABLE, "reno cubic\n")]), None);
+        let (name, message) = why_not(&[(AVAILABLE, "reno cubic htcp\n")]).expect("a reason");
+        assert_eq!(name, "htcp");
+        assert!(message.contains("itself") && message.contains("nothing loaded"), "{message}");
+        let (name, _) = why_not(&[(AVAILABLE, "reno bpf_htcp\n")]).expect("a reason");
+        assert_eq!(name, "bpf_htcp");
+        let (name, message) = why_not(&[
+            (AVAILABLE, "reno cubic\n"),
+            (RELEASE, "6.1.0-13-amd64\n"),
+            ("lib/modules/6.1.0-13-amd64/modules.dep", "kernel/net/ipv4/tcp_htcp.ko:\n"),
+        ])
+        .expect("a reason");
+        assert_eq!(name, "htcp");
+        assert!(message.contains("modprobe tcp_htcp"), "{message}");
+    }
+
+    #[test]
+    fn the_loaders_exit_code_is_kept() {
+        let code = |code| CcError::Loader { message: String::new(), code }.exit_code();
+        assert_eq!(code(Some(5)), ExitCode::Unsupported);
+        assert_eq!(code(Some(9)), ExitCode::Name);
+        // Killed, or a code that is none of ours: the loader's fault.
+        assert_eq!(code(None), ExitCode::Internal);
+        assert_eq!(code(Some(101)), ExitCode::Internal);
+    }
+}
