@@ -49,6 +49,22 @@ pub(crate) fn check(config: &FlowConfig) -> Result<(), Failure> {
     {
         return wrong(format!("source-port {port} and the {} flows after it leave 1 to 65535", config.flows));
     }
+    if let Some(ports) = &config.source_ports
+        && (ports.len() != config.flows as usize || ports.contains(&0))
+    {
+        return wrong(format!(
+            "source-ports has {} ports for {} flows: write one of 1 to 65535 for each",
+            ports.len(),
+            config.flows
+        ));
+    }
+    if config.steer {
+        return wrong(
+            "steer is for `clearstream flow`, which finds the ports first: elsewhere write source-ports, as \
+             `clearstream place ports` prints them"
+                .to_owned(),
+        );
+    }
     for (name, list) in [("sender-cores", &config.sender_cores), ("receiver-cores", &config.receiver_cores)] {
         if list.as_ref().is_some_and(|list| list.0.is_empty()) {
             return wrong(format!("{name} is an empty list: write cores as in 0-3,8, or leave it out"));
@@ -90,7 +106,7 @@ mod tests {
         let base = FlowConfig::default;
         let udp = || FlowConfig { protocol: Protocol::Udp, ..base() };
         check(&udp()).unwrap();
-        let slips: [(&str, FlowConfig); 11] = [
+        let slips: [(&str, FlowConfig); 13] = [
             ("flows", FlowConfig { flows: 0, ..base() }),
             ("transfer", FlowConfig { transfer: ByteCount(0), ..base() }),
             ("duration", FlowConfig { duration: TimeSpan(0), ..base() }),
@@ -99,6 +115,8 @@ mod tests {
             ("dscp", FlowConfig { dscp: Some(64), ..base() }),
             ("burst-flows", FlowConfig { burst_flows: 2, ..base() }),
             ("source-port", FlowConfig { source_port: Some(65_535), flows: 2, ..base() }),
+            ("source-ports", FlowConfig { source_ports: Some(vec![40_000]), flows: 2, ..base() }),
+            ("place ports", FlowConfig { steer: true, ..base() }),
             ("sender-cores", FlowConfig { sender_cores: Some(CoreList(vec![])), ..base() }),
             ("method", FlowConfig { method: SendMethod::Sendfile, ..udp() }),
             ("datagram", FlowConfig { datagram: Some(ByteCount(8)), ..udp() }),

@@ -3,14 +3,15 @@
 //! - [`hash`], [`landing`], [`search`]: what a card computes of a packet, and
 //!   the source port that makes it compute what is wanted.
 //! - [`path`]: the same for the choice among equal paths.
-//! - [`steering`]: both put together for two described hosts, and the proof
-//!   afterwards that flows landed where they should.
+//! - [`steering`]: both put together for two described hosts; [`landed`]: the
+//!   proof afterwards that flows landed where they should.
 //! - [`rank`]: which cores to use for an interface, best first, and why.
 //! - [`placement`]: a plan out of these.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod hash;
+pub mod landed;
 pub mod landing;
 pub mod path;
 pub mod placement;
@@ -32,6 +33,14 @@ pub enum PlaceError {
         /// As asked for.
         interface: String,
         /// Interfaces of the host.
+        known: String,
+    },
+    /// Several interfaces could be meant.
+    #[error("{host}: which interface receives the flows is not clear: name one of {known}")]
+    WhichInterface {
+        /// Host name.
+        host: String,
+        /// Interfaces that could be.
         known: String,
     },
     /// No core is left.

@@ -1,5 +1,4 @@
-//! Source ports for flows between two described hosts, and the proof
-//! afterwards that packets landed where they should.
+//! Source ports for flows between two described hosts.
 
 use std::net::SocketAddr;
 
@@ -10,7 +9,9 @@ use clearstream_schema::{
 };
 
 use crate::{
+    PlaceError,
     hash::{Fields, Hash, HashFunction, InputTransform, Tuple, parse_key},
+    host_name, interface,
     landing::{Landing, Reduction},
     path::PathHash,
     search::{Constraint, NoPort, PortSpace, find},
@@ -394,5 +395,34 @@ pub fn queue_core(host: &HostReport, nic: &Nic, queue: u32) -> Option<u32> {
     match interrupt.effective_cores.as_slice() {
         [core] => Some(*core),
         _ => None,
+    }
+}
+
+/// Port that steered flows connect to when none is asked for: it must be
+/// known before the receiver listens.
+pub const DEFAULT_PORT: u16 = 5201;
+
+/// The interface that packets of a host are received on: the one named, or
+/// the only one that is up and tells its key, or the only one that is up.
+pub fn receiving_interface<'a>(host: &'a HostReport, name: Option<&str>) -> Result<&'a Nic, PlaceError> {
+    if let Some(name) = name {
+        return interface(host, name);
+    }
+    let up: Vec<&Nic> = host
+        .nics
+        .iter()
+        .filter(|nic| nic.name != "lo" && nic.operational_state.as_deref() != Some("down"))
+        .collect();
+    let telling: Vec<&Nic> = up.iter().copied().filter(|nic| nic.rss.is_some()).collect();
+    match (telling.as_slice(), up.as_slice()) {
+        ([nic], _) | ([], [nic]) => Ok(nic),
+        ([], []) => Err(PlaceError::WhichInterface {
+            host: host_name(host),
+            known: host.nics.iter().map(|nic| nic.name.as_str()).collect::<Vec<_>>().join(", "),
+        }),
+        ([], several) | (several, _) => Err(PlaceError::WhichInterface {
+            host: host_name(host),
+            known: several.iter().map(|nic| nic.name.as_str()).collect::<Vec<_>>().join(", "),
+        }),
     }
 }

@@ -157,6 +157,18 @@ pub struct FlowConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "PORT"))]
     pub source_port: Option<u16>,
+    /// Source port of each flow at the client, in their order; wins over --source-port
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "PORTS", value_delimiter = ','))]
+    pub source_ports: Option<Vec<u16>>,
+    /// Choose source ports that land on receive queues of the server in turn, where its card tells key and table
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[cfg_attr(feature = "cli", arg(long, conflicts_with_all = ["source_port", "source_ports"]))]
+    pub steer: bool,
+    /// Interface of the server that receives, where --steer finds several
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "NAME", requires = "steer"))]
+    pub steer_interface: Option<String>,
     /// Port of the server's data socket; chosen by the kernel when absent
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "PORT"))]
@@ -209,6 +221,9 @@ impl Default for FlowConfig {
             receiver_cores: None,
             memory_node: None,
             source_port: None,
+            source_ports: None,
+            steer: false,
+            steer_interface: None,
             destination_port: None,
             bind_address: None,
             bind_interface: None,
@@ -232,6 +247,14 @@ pub struct FlowOptionError {
 }
 
 impl FlowConfig {
+    /// Source port of a flow at the client, where one is asked for.
+    pub fn source_port_of(&self, flow: u32) -> Option<u16> {
+        if let Some(ports) = &self.source_ports {
+            return ports.get(flow as usize).copied();
+        }
+        self.source_port.map(|port| port.saturating_add(u16::try_from(flow).unwrap_or(u16::MAX)))
+    }
+
     /// The same test with one key set, as a factor of a study does.
     pub fn with(&self, key: &str, value: serde_json::Value) -> Result<Self, FlowOptionError> {
         let fail = |source| FlowOptionError { key: key.to_owned(), source };

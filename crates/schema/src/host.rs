@@ -275,6 +275,10 @@ pub struct Nic {
     /// Interrupts of its queues.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interrupts: Vec<u32>,
+    /// NAPI instance of each receive queue that has one, as
+    /// `SO_INCOMING_NAPI_ID` names it (Linux 6.8); asked of the running host only.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub receive_napi: BTreeMap<u32, u32>,
 }
 
 /// Direction of the data that a queue carries.

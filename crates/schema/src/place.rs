@@ -221,3 +221,33 @@ pub struct SteeredPorts {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
+
+/// Where a steered flow's packets were processed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LandedFlow {
+    /// Flow.
+    pub flow: u32,
+    /// Receive queue asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked_queue: Option<u32>,
+    /// Receive queue that took its packets, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effective_queue: Option<u32>,
+    /// Core that took its packets (`SO_INCOMING_CPU`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effective_core: Option<u32>,
+    /// They are the same; absent when it cannot be told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub confirmed: Option<bool>,
+    /// How that is known.
+    pub evidence: String,
+}
+
+/// What steering did for a test.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SteeringReport {
+    /// Ports asked for.
+    pub ports: SteeredPorts,
+    /// Where the flows landed.
+    pub landed: Vec<LandedFlow>,
+}

@@ -2,6 +2,7 @@
 
 pub mod flow;
 pub mod host;
+pub mod place;
 pub mod probe;
 pub mod progress;
 pub mod quantity;

@@ -6,7 +6,10 @@ use std::{
 };
 
 use clearstream_flow::FlowEvent;
-use clearstream_schema::flow::{FlowConfig, FlowSummary, Interval};
+use clearstream_schema::{
+    flow::{FlowConfig, FlowSummary, Interval},
+    place::SteeringReport,
+};
 use serde::Serialize;
 
 use crate::{
@@ -14,6 +17,7 @@ use crate::{
     exit::CommandError,
     interrupt,
     output::{self, Format, Paint, flow, progress::Progress},
+    steer::Steering,
 };
 
 /// Measure bulk goodput to another host.
@@ -43,6 +47,8 @@ struct FlowDocument<'a> {
     version: u32,
     summary: &'a FlowSummary,
     intervals: &'a [Interval],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    steering: Option<&'a SteeringReport>,
 }
 
 /// `--json-stream`: one line each.
@@ -63,25 +69,37 @@ impl FlowArgs {
         };
         let stop = interrupt::stop_flag()?;
         let mut ends = Endpoints::open(self.host.as_deref(), &self.path)?;
-        let mut view = View::new(format, &self.config);
+        let (mut steering, config) = if self.config.steer {
+            let (steering, config) = Steering::prepare(&mut ends, &self.config)?;
+            (Some(steering), config)
+        } else {
+            (None, self.config.clone())
+        };
+        let mut view = View::new(format, &config);
         let result = clearstream_flow::run(
             &mut ends.client,
             &mut ends.server,
             ends.server_address,
-            &self.config,
+            &config,
             &stop,
-            &mut |event| view.show(event),
+            &mut |event| {
+                if let (Some(steering), FlowEvent::Interval(interval)) = (&mut steering, &event) {
+                    steering.watch(interval);
+                }
+                view.show(event);
+            },
         );
-        let summary = match result {
+        let mut summary = match result {
             Ok(summary) => summary,
             Err(error) => {
                 if let Some(partial) = error.partial() {
-                    view.finish(partial)?;
+                    view.finish(partial, None)?;
                 }
                 return Err(error.into());
             }
         };
-        view.finish(&summary)?;
+        let steered = steering.and_then(|steering| steering.conclude(&self.config, &mut summary));
+        view.finish(&summary, steered.as_ref())?;
         if stop.load(Ordering::Relaxed) {
             return Err(CommandError::Interrupted("the figures are of the time until then".to_owned()));
         }
@@ -143,14 +161,14 @@ impl View {
         }
     }
 
-    fn finish(&mut self, summary: &FlowSummary) -> Result<(), CommandError> {
+    fn finish(&mut self, summary: &FlowSummary, steering: Option<&SteeringReport>) -> Result<(), CommandError> {
         if let Some(error) = self.failed.take() {
             return Err(error.into());
         }
         match self.format {
             Format::Human => output::line(&flow::summary(summary, self.paint)),
             Format::Json => output::json(
-                &FlowDocument { schema: FLOW_SCHEMA, version: 1, summary, intervals: &self.intervals },
+                &FlowDocument { schema: FLOW_SCHEMA, version: 1, summary, intervals: &self.intervals, steering },
                 true,
             ),
             Format::JsonStream => {

@@ -75,7 +75,7 @@ fn reach(config: &FlowConfig, server: SocketAddr, part: Part, flow: u32) -> Resu
             Ok(()) => return Ok(socket),
             Err(error)
                 if error.kind() == ErrorKind::AddrNotAvailable
-                    && config.source_port.is_some()
+                    && config.source_port_of(flow).is_some()
                     && Instant::now() < until =>
             {
                 thread::sleep(Duration::from_millis(100));

@@ -223,7 +223,7 @@ pub(super) fn bind_client(
     config: &FlowConfig,
     flow: u32,
 ) -> Result<(), Failure> {
-    let port = config.source_port.map(|port| port.saturating_add(u16::try_from(flow).unwrap_or(u16::MAX)));
+    let port = config.source_port_of(flow);
     if port.is_none() && config.bind_address.is_none() && config.bind_interface.is_none() {
         return Ok(());
     }

@@ -303,7 +303,7 @@ impl Test {
     /// test at once: the server resets what is done, so that no end stays in
     /// `TIME_WAIT`. All data and the end of the stream were acknowledged then.
     fn finish(&self, flows: Vec<Flow>) {
-        if self.server && self.config.source_port.is_some() && self.config.protocol != Protocol::Udp {
+        if self.server && self.config.source_port_of(0).is_some() && self.config.protocol != Protocol::Udp {
             let until = Instant::now() + END_PATIENCE;
             for flow in &flows {
                 while tcp_info::read(&flow.socket)
