@@ -70,9 +70,7 @@ pub(super) fn open(config: &FlowConfig, family: IpAddr, part: Part) -> Result<So
         if config.protocol == Protocol::Tcp {
             socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED)).map_err(step("set TCP_USER_TIMEOUT"))?;
         }
-        if let Some(name) = config.congestion_control.as_deref().filter(|_| part.sends) {
-            set_congestion_control(&socket, name)?;
-        }
+        choose_congestion_control(&socket, config, part)?;
         if part.sends && config.method == SendMethod::Zerocopy {
             options::enable_zerocopy(&socket).map_err(|error| {
                 failure(FailureKind::Unsupported, format!("this socket cannot send by zerocopy: {error}"))
@@ -130,7 +128,18 @@ fn set_buffer(socket: &Socket, bytes: usize, force: bool, buffer: Buffer) -> io:
     }
 }
 
-fn set_congestion_control(socket: &Socket, name: &str) -> Result<(), Failure> {
+/// Sets what was asked for, where this host sends. A route may name a
+/// congestion control (`congctl`, ip-route(8)): the kernel takes that one when
+/// the connection is made, over the socket's, so it is set again then.
+pub(super) fn choose_congestion_control(
+    socket: &Socket,
+    config: &FlowConfig,
+    part: Part,
+) -> Result<(), Failure> {
+    let asked = config.congestion_control.as_deref();
+    let Some(name) = asked.filter(|_| part.sends && config.protocol != Protocol::Udp) else {
+        return Ok(());
+    };
     match socket.set_tcp_congestion(name.as_bytes()) {
         // Reserved for root: the host's default stays in force, which is told afterwards.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),

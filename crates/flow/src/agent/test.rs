@@ -21,7 +21,7 @@ use socket2::{SockRef, Socket};
 
 use super::{
     cores,
-    open::Part,
+    open::{self, Part},
     sample::{Flow, Sampler},
     settings::{self, notice},
     window::HeldWindow,
@@ -77,6 +77,9 @@ impl Test {
         sockets: Vec<Arc<Socket>>,
         events: &EventSender,
     ) -> Result<(Vec<Notice>, Option<Failure>), Failure> {
+        for socket in &sockets {
+            open::choose_congestion_control(socket, &self.config, self.part)?;
+        }
         let mut notices = Vec::new();
         let (sender, ready) = mpsc::channel();
         let mut flows = Vec::new();
