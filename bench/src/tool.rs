@@ -31,8 +31,18 @@ pub(crate) struct Settings {
     /// Bytes of one write and read; the program's own default when absent.
     pub block_kib: Option<u32>,
     pub pin: Pin,
+    pub extra: Extra,
+}
+
+/// What is set beside blocks and pins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Extra {
+    Nothing,
     /// Receive low-water mark of half a block.
-    pub low_water: bool,
+    LowWater,
+    /// Send buffer of half a block, which the kernel doubles: little is in
+    /// flight, and it stays in the cache. Peers set both buffers with one option.
+    SmallBuffer,
 }
 
 /// One run's shape.
@@ -50,7 +60,12 @@ pub(crate) struct Shape {
 }
 
 impl Settings {
-    pub(crate) const DEFAULT: Self = Self { block_kib: None, pin: Pin::Free, low_water: false };
+    pub(crate) const DEFAULT: Self = Self { block_kib: None, pin: Pin::Free, extra: Extra::Nothing };
+
+    /// Half a block, where the buffer is to be small.
+    fn small_buffer_kib(self) -> Option<u32> {
+        self.block_kib.filter(|_| self.extra == Extra::SmallBuffer).map(|kib| kib / 2)
+    }
 }
 
 impl fmt::Display for Settings {
@@ -59,7 +74,7 @@ impl fmt::Display for Settings {
             return f.write_str("defaults");
         }
         match self.block_kib {
-            Some(1024) => f.write_str("1 MiB")?,
+            Some(kib) if kib % 1024 == 0 => write!(f, "{} MiB", kib / 1024)?,
             Some(kib) => write!(f, "{kib} KiB")?,
             None => f.write_str("own block size")?,
         }
@@ -68,7 +83,11 @@ impl fmt::Display for Settings {
             Pin::Apart => ", two cores",
             Pin::Together => ", ends on one core",
         })?;
-        if self.low_water { f.write_str(", low-water mark") } else { Ok(()) }
+        f.write_str(match self.extra {
+            Extra::Nothing => "",
+            Extra::LowWater => ", low-water mark",
+            Extra::SmallBuffer => ", small buffer",
+        })
     }
 }
 
@@ -88,12 +107,18 @@ impl Tool {
     pub(crate) fn grid(self) -> Vec<Settings> {
         let mut grid = vec![Settings::DEFAULT];
         for pin in [Pin::Free, Pin::Apart, Pin::Together] {
-            for block_kib in [128, 512, 1024] {
-                let plain = Settings { block_kib: Some(block_kib), pin, low_water: false };
-                grid.push(plain);
-                // No peer has it.
-                if self == Self::Clearstream && block_kib > 128 {
-                    grid.push(Settings { low_water: true, ..plain });
+            for block_kib in [128, 512, 1024, 2048] {
+                let plain = Settings { block_kib: Some(block_kib), pin, extra: Extra::Nothing };
+                if block_kib <= 1024 {
+                    grid.push(plain);
+                }
+                // No peer has it; ends that share a core do better without.
+                if self == Self::Clearstream && (512..=1024).contains(&block_kib) && pin != Pin::Together {
+                    grid.push(Settings { extra: Extra::LowWater, ..plain });
+                }
+                // iperf3 refuses blocks above 1 MiB.
+                if block_kib >= 512 && (self != Self::Iperf3 || block_kib <= 1024) {
+                    grid.push(Settings { extra: Extra::SmallBuffer, ..plain });
                 }
             }
         }
@@ -119,6 +144,9 @@ impl Tool {
         };
         if let (Self::Iperf, Some(kib)) = (self, settings.block_kib) {
             command.args(["-l", &format!("{kib}K")]);
+        }
+        if let (Self::Iperf, Some(kib)) = (self, settings.small_buffer_kib()) {
+            command.args(["-w", &format!("{kib}K")]);
         }
         Some(command)
     }
@@ -174,9 +202,12 @@ fn ours(settings: Settings, shape: &Shape) -> Command {
     }
     if let Some(kib) = settings.block_kib {
         command.args(["--transfer", &format!("{kib}KiB")]);
-        if settings.low_water {
+        if settings.extra == Extra::LowWater {
             command.args(["--receive-low-water", &format!("{}KiB", kib / 2)]);
         }
+    }
+    if let Some(kib) = settings.small_buffer_kib() {
+        command.args(["--send-buffer", &format!("{kib}KiB")]);
     }
     match settings.pin {
         Pin::Free => {}
@@ -203,6 +234,9 @@ fn iperf3(settings: Settings, shape: &Shape) -> Command {
     if let Some(kib) = settings.block_kib {
         command.args(["-l", &format!("{kib}K")]);
     }
+    if let Some(kib) = settings.small_buffer_kib() {
+        command.args(["-w", &format!("{kib}K")]);
+    }
     match settings.pin {
         Pin::Free => {}
         Pin::Apart => drop(command.args(["-A", "0,1"])),
@@ -224,6 +258,9 @@ fn iperf(settings: Settings, shape: &Shape) -> Command {
     if let Some(kib) = settings.block_kib {
         command.args(["-l", &format!("{kib}K")]);
     }
+    if let Some(kib) = settings.small_buffer_kib() {
+        command.args(["-w", &format!("{kib}K")]);
+    }
     if let Some(name) = &shape.congestion_control {
         command.args(["-Z", name]);
     }
@@ -240,6 +277,9 @@ fn nuttcp(settings: Settings, shape: &Shape) -> Command {
     }
     if let Some(kib) = settings.block_kib {
         command.arg(format!("-l{kib}k"));
+    }
+    if let Some(kib) = settings.small_buffer_kib() {
+        command.arg(format!("-w{kib}k"));
     }
     command.arg(&shape.address);
     command
@@ -270,7 +310,7 @@ mod tests {
 
     #[test]
     fn command_lines_are_as_a_person_would_type_them() {
-        let best = Settings { block_kib: Some(512), pin: Pin::Apart, low_water: false };
+        let best = Settings { block_kib: Some(512), pin: Pin::Apart, extra: Extra::Nothing };
         let line = |tool: Tool, settings, flows| shown(&tool.client(settings, &shape(flows)));
         assert_eq!(line(Tool::Iperf3, Settings::DEFAULT, 1), "iperf3 -c 10.0.0.2 -p 5301 -t 5 -J -C cubic");
         assert_eq!(
@@ -289,11 +329,21 @@ mod tests {
             line(Tool::Clearstream, Settings::DEFAULT, 1),
             "clearstream flow --json --warm-up 0s --duration 5s --congestion-control cubic localhost"
         );
-        let together = Settings { block_kib: Some(1024), pin: Pin::Together, low_water: true };
+        let together = Settings { block_kib: Some(1024), pin: Pin::Together, extra: Extra::LowWater };
         assert_eq!(
             line(Tool::Clearstream, together, 2),
             "clearstream flow --json --warm-up 0s --duration 5s --flows 2 --transfer 1024KiB \
              --receive-low-water 512KiB --sender-cores 0,1 --receiver-cores 0,1 --congestion-control cubic localhost"
+        );
+        let small = Settings { block_kib: Some(1024), pin: Pin::Together, extra: Extra::SmallBuffer };
+        assert_eq!(
+            line(Tool::Clearstream, small, 1),
+            "clearstream flow --json --warm-up 0s --duration 5s --transfer 1024KiB --send-buffer 512KiB \
+             --sender-cores 0 --receiver-cores 0 --congestion-control cubic localhost"
+        );
+        assert_eq!(
+            line(Tool::Iperf3, small, 1),
+            "iperf3 -c 10.0.0.2 -p 5301 -t 5 -J -l 1024K -w 512K -A 0,0 -C cubic"
         );
         let server = Tool::Iperf.server(best, &shape(1)).unwrap();
         assert_eq!(shown(&server), "taskset -c 1 iperf -s -p 5301 -y C -l 512K");
@@ -303,7 +353,8 @@ mod tests {
     fn every_program_gets_the_same_blocks_and_pins() {
         for tool in Tool::PEERS {
             let theirs = tool.grid();
-            assert_eq!(theirs.len(), 10, "defaults, 3 blocks x 3 pins");
+            // Defaults, 3 blocks x 3 pins, small buffers of 3 blocks (iperf3: 2) x 3 pins.
+            assert_eq!(theirs.len(), if tool == Tool::Iperf3 { 16 } else { 19 });
             let ours = Tool::Clearstream.grid();
             assert!(theirs.iter().all(|settings| ours.contains(settings)));
         }

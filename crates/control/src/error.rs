@@ -57,7 +57,7 @@ pub enum PeerError {
         /// What was seen.
         reason: String,
     },
-    /// Waiting for a busy daemon was given up.
+    /// Waiting (for a busy daemon, for an answer) was given up.
     #[error("{name}: stopped waiting: {reason}")]
     Stopped {
         /// The peer.

@@ -5,6 +5,7 @@ use std::{
     ops::ControlFlow,
     os::unix::net::UnixStream,
     process::Command,
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -24,7 +25,7 @@ use crate::{
 const SPAWN_TIMEOUT: Duration = Duration::from_secs(125);
 /// How long an agent that was told to end may take.
 const SHUTDOWN: Duration = Duration::from_secs(2);
-/// How often a caller that waits for a busy daemon is asked to go on.
+/// How often one who waits for a busy daemon or an answer may give up.
 const WAIT_STEP: Duration = Duration::from_millis(250);
 
 /// A controller's handle on an agent. Dropping it ends the agent.
@@ -164,13 +165,26 @@ impl Peer {
     /// # Errors
     /// [`PeerError::Refused`] with the agent's reason, else how it was lost.
     pub fn request(&mut self, request: Request) -> Result<Reply, PeerError> {
+        self.request_unless(request, &AtomicBool::new(false))
+    }
+
+    /// As [`Peer::request`], but gives up when `stop` is raised. The agent goes
+    /// on with what it was asked for, and its answer is thrown away.
+    ///
+    /// # Errors
+    /// As [`Peer::request`], and [`PeerError::Stopped`].
+    pub fn request_unless(&mut self, request: Request, stop: &AtomicBool) -> Result<Reply, PeerError> {
         let asked = self.link.shared().with(|state, now| state.session.request(request, now));
         let id = asked.map_err(|error| PeerError::Refused {
             name: self.name.clone(),
             failure: Failure { kind: FailureKind::Invalid, message: error.to_string() },
         })?;
         loop {
-            match self.link.next(None) {
+            if stop.load(Ordering::Relaxed) {
+                let reason = "the answer to a request was not waited for".to_owned();
+                return Err(PeerError::Stopped { name: self.name.clone(), reason });
+            }
+            match self.link.next(Some(Instant::now() + WAIT_STEP)) {
                 Some(Next::Message(Incoming::Reply { id: answered, outcome })) if answered == id => {
                     return match outcome {
                         Outcome::Done(reply) => Ok(*reply),

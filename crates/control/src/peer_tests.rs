@@ -105,6 +105,16 @@ fn long_request_does_not_look_like_death() {
 }
 
 #[test]
+fn an_answer_is_not_waited_for_when_told_to_stop() {
+    let (mut peer, _dropped) = pair();
+    let stop = AtomicBool::new(true);
+    let error = peer.request_unless(Request::FlowStart { test: 2 }, &stop).unwrap_err();
+    assert!(matches!(error, PeerError::Stopped { .. }), "{error}");
+    // Its answer comes later, and is not taken for that of another request.
+    assert_eq!(peer.request(Request::FlowStart { test: 1 }), Ok(Reply::FlowConnected));
+}
+
+#[test]
 fn panicking_handler_is_an_internal_failure_and_the_session_goes_on() {
     let (mut peer, _dropped) = pair();
     let error = peer.request(Request::FlowStart { test: 3 }).unwrap_err();

@@ -1,7 +1,10 @@
 //! The controller's part: has both directions measured, each by the agent at
 //! its start.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::atomic::AtomicBool,
+};
 
 use clearstream_control::{Peer, PeerError};
 use clearstream_schema::{
@@ -34,18 +37,20 @@ pub enum ProbeError {
 /// notice, not an error.
 ///
 /// # Errors
-/// When an agent is lost, or nothing answers from client to server.
+/// When an agent is lost, nothing answers from client to server, or `stop` was
+/// raised ([`PeerError::Stopped`]).
 pub fn run(
     client: &mut Peer,
     server: &mut Peer,
     client_address: Option<IpAddr>,
     server_address: IpAddr,
     config: &ProbeConfig,
+    stop: &AtomicBool,
 ) -> Result<ProbeSummary, ProbeError> {
-    let there = direction(client, server, server_address, config)?;
+    let there = direction(client, server, server_address, config, stop)?;
     let mut directions = vec![there];
     if let Some(address) = client_address.or(directions[0].from_address) {
-        match direction(server, client, address, config) {
+        match direction(server, client, address, config, stop) {
             Ok(back) => directions.push(back),
             Err(ProbeError::Peer(PeerError::Refused { name, failure })) => {
                 directions[0].notices.push(Notice {
@@ -80,11 +85,12 @@ fn direction(
     to: &mut Peer,
     address: IpAddr,
     config: &ProbeConfig,
+    stop: &AtomicBool,
 ) -> Result<ProbeDirection, ProbeError> {
     let cookie = fresh_cookie();
     let (udp, tcp) = listen(to, address, &cookie)?;
     let request = Request::ProbeRun { config: config.clone(), udp, tcp, cookie };
-    let outcome = from.request(request);
+    let outcome = from.request_unless(request, stop);
     // The sockets are closed whatever happened; when closing fails too, the
     // first error is the one to tell.
     let closed = to.request(Request::ProbeClose);
@@ -184,7 +190,9 @@ mod tests {
     fn both_directions_and_the_product() {
         let mut client = memory_pair(Agent::default()).unwrap();
         let mut server = memory_pair(Agent::default()).unwrap();
-        let summary = run(&mut client, &mut server, None, [127, 0, 0, 1].into(), &quick()).unwrap();
+        let summary =
+            run(&mut client, &mut server, None, [127, 0, 0, 1].into(), &quick(), &AtomicBool::new(false))
+                .unwrap();
         assert_eq!(summary.directions.len(), 2);
         let delays: Vec<_> =
             summary.directions.iter().flat_map(|one| [one.udp.as_ref(), one.tcp.as_ref()]).collect();
@@ -232,7 +240,9 @@ mod tests {
     fn a_missing_way_back_is_a_notice() {
         let mut client = memory_pair(Agent { refuse_to_listen: true, ..Agent::default() }).unwrap();
         let mut server = memory_pair(Agent::default()).unwrap();
-        let summary = run(&mut client, &mut server, None, [127, 0, 0, 1].into(), &quick()).unwrap();
+        let summary =
+            run(&mut client, &mut server, None, [127, 0, 0, 1].into(), &quick(), &AtomicBool::new(false))
+                .unwrap();
         assert_eq!(summary.directions.len(), 1);
         assert_eq!(summary.directions[0].notices[0].id, "no-way-back");
     }

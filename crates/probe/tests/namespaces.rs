@@ -8,7 +8,7 @@ use std::{
     net::IpAddr,
     os::fd::AsFd,
     process::{Command, Output},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
     time::Duration,
 };
 
@@ -112,7 +112,7 @@ impl Path {
             ..ProbeConfig::default()
         };
         let server_address: IpAddr = SERVER.parse().unwrap();
-        run(&mut client, &mut server, None, server_address, &config).unwrap()
+        run(&mut client, &mut server, None, server_address, &config, &AtomicBool::new(false)).unwrap()
     }
 }
 
@@ -205,7 +205,9 @@ fn root_a_path_that_goes_away_is_a_failure_not_a_hang() {
         ..ProbeConfig::default()
     };
     let started = std::time::Instant::now();
-    let error = run(&mut client, &mut server, None, SERVER.parse().unwrap(), &config).unwrap_err();
+    let error =
+        run(&mut client, &mut server, None, SERVER.parse().unwrap(), &config, &AtomicBool::new(false))
+            .unwrap_err();
     assert!(error.to_string().contains(SERVER), "{error}");
     assert!(started.elapsed() < Duration::from_secs(60));
 }

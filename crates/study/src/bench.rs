@@ -53,7 +53,7 @@ pub trait Bench {
     ///
     /// # Errors
     /// Why it ended without a result.
-    fn probe(&mut self, config: &ProbeConfig) -> Result<ProbeSummary, TrialError>;
+    fn probe(&mut self, config: &ProbeConfig, stop: &AtomicBool) -> Result<ProbeSummary, TrialError>;
 
     /// Lets the lab's delay lines count anew.
     fn reset_delay_lines(&mut self);

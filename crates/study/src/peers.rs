@@ -211,16 +211,15 @@ impl Bench for PeerBench<'_> {
         result.map_err(flow_error)
     }
 
-    fn probe(&mut self, config: &ProbeConfig) -> Result<ProbeSummary, TrialError> {
+    fn probe(&mut self, config: &ProbeConfig, stop: &AtomicBool) -> Result<ProbeSummary, TrialError> {
         let (client_address, server_address) = self.addresses();
-        clearstream_probe::run(self.client, self.server, client_address, server_address, config).map_err(
-            |error| match error {
+        clearstream_probe::run(self.client, self.server, client_address, server_address, config, stop)
+            .map_err(|error| match error {
                 ProbeError::Peer(error) => peer_error(error),
                 ProbeError::Unexpected { .. } => {
                     Failure { kind: FailureKind::Internal, message: error.to_string() }.into()
                 }
-            },
-        )
+            })
     }
 
     fn reset_delay_lines(&mut self) {

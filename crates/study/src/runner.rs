@@ -258,7 +258,11 @@ impl<B: Bench> Runner<B> {
             Err(error) if error.lost => {
                 (TrialEnd::Lost(error.failure.message.clone()), TrialOutcome::Failed(error.failure))
             }
-            Err(error) => (TrialEnd::Failed, TrialOutcome::Failed(error.failure)),
+            Err(error) => {
+                let stopped = stop.load(Ordering::Relaxed);
+                let end = if stopped { TrialEnd::CutShort } else { TrialEnd::Failed };
+                (end, TrialOutcome::Failed(error.failure))
+            }
         };
         let cell = self.plan.cell(trial);
         let document = TrialDocument {
@@ -315,7 +319,7 @@ impl<B: Bench> Runner<B> {
         self.bench.reset_delay_lines();
         if workload == Workload::Probe {
             measured.outcome =
-                self.bench.probe(&cell.probe).map(|summary| TrialOutcome::Probe(Box::new(summary)));
+                self.bench.probe(&cell.probe, stop).map(|summary| TrialOutcome::Probe(Box::new(summary)));
         } else {
             let mut samples = None;
             let mut broken = None;

@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::{
     endpoints::{Endpoints, PathArgs},
     exit::CommandError,
+    interrupt,
     output::{self, Paint, probe, progress::Progress},
 };
 
@@ -37,6 +38,7 @@ struct ProbeDocument<'a> {
 impl ProbeArgs {
     /// Does it.
     pub fn run(self) -> Result<(), CommandError> {
+        let stop = interrupt::stop_flag()?;
         let mut ends = Endpoints::open(self.host.as_deref(), &self.path)?;
         // UDP and TCP, both ways, each `count` round trips apart by the interval.
         let expected = self.config.interval.to_std() * self.config.count * 4 + Duration::from_secs(2);
@@ -48,6 +50,7 @@ impl ProbeArgs {
             ends.client_address,
             ends.server_address,
             &self.config,
+            &stop,
         )?;
         drop(progress);
         if self.json {

@@ -226,7 +226,7 @@ impl Bench for FakeBench {
         .unwrap())
     }
 
-    fn probe(&mut self, config: &ProbeConfig) -> Result<ProbeSummary, TrialError> {
+    fn probe(&mut self, config: &ProbeConfig, _stop: &AtomicBool) -> Result<ProbeSummary, TrialError> {
         self.asked.borrow_mut().push(Asked::Probe);
         Ok(ProbeSummary {
             requested: config.clone(),
