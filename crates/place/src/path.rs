@@ -171,6 +171,8 @@ fn linux_hash(seed: u32, tuple: Tuple) -> u32 {
             keys.extend(both.concat());
         }
     }
+    // The length hashed counts what aligns the structure to 8 bytes at its end.
+    keys.extend([0; 4]);
     // The kernel keeps the lower half, and never zero.
     (siphash([key, key], &keys) as u32).max(1)
 }

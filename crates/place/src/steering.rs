@@ -1,6 +1,6 @@
 //! Source ports for flows between two described hosts.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use clearstream_schema::{
     flow::Protocol,
@@ -402,10 +402,15 @@ pub fn queue_core(host: &HostReport, nic: &Nic, queue: u32) -> Option<u32> {
 /// known before the receiver listens.
 pub const DEFAULT_PORT: u16 = 5201;
 
-/// The interface that packets of a host are received on: the one named, or
-/// the only one that is up and tells its key, or the only one that is up.
-pub fn receiving_interface<'a>(host: &'a HostReport, name: Option<&str>) -> Result<&'a Nic, PlaceError> {
-    if let Some(name) = name {
+/// The interface that packets for an address of a host are received on: the
+/// one named, or `lo`, or the only one that is up and tells its key, or the
+/// only one that is up.
+pub fn receiving_interface<'a>(
+    host: &'a HostReport,
+    name: Option<&str>,
+    address: IpAddr,
+) -> Result<&'a Nic, PlaceError> {
+    if let Some(name) = name.or(address.is_loopback().then_some("lo")) {
         return interface(host, name);
     }
     let up: Vec<&Nic> = host

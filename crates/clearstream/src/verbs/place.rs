@@ -191,8 +191,8 @@ struct Between {
 impl PortsArgs {
     fn run(self) -> Result<(), CommandError> {
         let between = self.between()?;
-        let receiver = steering::receiving_interface(&between.receiver, self.interface.as_deref())?;
-        let sender = steering::receiving_interface(&between.sender, self.sender_interface.as_deref());
+        let receiver = steering::receiving_interface(&between.receiver, self.interface.as_deref(), between.destination)?;
+        let sender = steering::receiving_interface(&between.sender, self.sender_interface.as_deref(), between.source);
         let sender = match (sender, self.ack_queues.is_some() || self.sender_interface.is_some()) {
             (Ok(nic), _) => Some(nic),
             (Err(error), true) => return Err(error.into()),
@@ -318,7 +318,7 @@ pub fn steer_test(
     let Some(source) = config.bind_address.or(ends.client_address) else {
         return Ok(Err("the address that the flows leave from is not known; write it with --bind-address".to_owned()));
     };
-    let nic = match steering::receiving_interface(&receiver, config.steer_interface.as_deref()) {
+    let nic = match steering::receiving_interface(&receiver, config.steer_interface.as_deref(), ends.server_address) {
         Ok(nic) => nic,
         Err(error) => return Ok(Err(error.to_string())),
     };
@@ -337,7 +337,7 @@ pub fn steer_test(
     if ends.lab.is_none() {
         space.exclude_taken(&HostRoot::live());
     }
-    let sender_nic = steering::receiving_interface(&sender, config.bind_interface.as_deref()).ok();
+    let sender_nic = steering::receiving_interface(&sender, config.bind_interface.as_deref(), source).ok();
     Ok(match steering::steer(&wish, (&receiver, nic), sender_nic, &mut space) {
         Ok(ports) => {
             let nic = nic.clone();

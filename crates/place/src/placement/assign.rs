@@ -40,7 +40,7 @@ impl Assignment {
             })
             .collect();
         let pinned = pinned(host, nic, &queues);
-        let mut taken = Taken { view, busy: softirq_cores.clone() };
+        let mut taken = Taken::new(view, &softirq_cores);
         let mut places: Vec<FlowPlacement> = Vec::new();
         for flow in 0..flows {
             let core = softirq_cores[flow as usize % softirq_cores.len()];
@@ -48,7 +48,7 @@ impl Assignment {
             let reader_core = taken.take(&readers);
             places.push(FlowPlacement { flow, queue: flow % queue_count, reader_core, writer_core: 0 });
         }
-        let mut taken = Taken { view, busy: softirq_cores.clone() };
+        let mut taken = Taken::new(view, &softirq_cores);
         for place in &mut places {
             let core = softirq_cores[place.flow as usize % softirq_cores.len()];
             place.writer_core = taken.take(&view.writers(core));
@@ -82,19 +82,26 @@ fn distinct(view: &View<'_>, ranked: &[RankedCore], count: usize) -> Vec<u32> {
 /// Physical cores that are taken, while flows get theirs.
 struct Taken<'a> {
     view: &'a View<'a>,
+    softirq_cores: &'a [u32],
     busy: Vec<u32>,
 }
 
-impl Taken<'_> {
-    /// The best core whose physical core nobody has; when all of a kind as
-    /// close are taken, the one that the fewest have.
+impl<'a> Taken<'a> {
+    fn new(view: &'a View<'a>, softirq_cores: &'a [u32]) -> Self {
+        Self { view, softirq_cores, busy: Vec::new() }
+    }
+
+    /// The best core whose physical core nobody has. When all of those as
+    /// close are taken, two threads share one: that costs less than crossing
+    /// to another node, and less than sharing one with an interrupt.
     fn take(&mut self, ranked: &[RankedCore]) -> u32 {
-        let count =
-            |core: u32| self.busy.iter().filter(|busy| self.view.shares_physical_core(core, **busy)).count();
-        // Crossing to another node costs more than sharing a core of this
-        // one, as long as that one has cores without an interrupt.
+        let shares = |core: u32, list: &[u32]| {
+            list.iter().filter(|other| self.view.shares_physical_core(core, **other)).count()
+        };
         let near = ranked.iter().take_while(|place| place.closeness == ranked[0].closeness);
-        let chosen = near.min_by_key(|place| count(place.core)).map_or(0, |place| place.core);
+        let chosen = near
+            .min_by_key(|place| (shares(place.core, self.softirq_cores), shares(place.core, &self.busy)))
+            .map_or(0, |place| place.core);
         self.busy.push(chosen);
         chosen
     }
