@@ -18,7 +18,7 @@ use std::{
 };
 
 use clearstream_netlink::ethtool::Ethtool;
-use clearstream_schema::host::HostReport;
+use clearstream_schema::host::{HostReport, Nic};
 use serde::{Deserialize, Serialize};
 
 pub use self::archive::{Captured, open};
@@ -44,6 +44,10 @@ const ALSO_KEPT: &[&str] = &[
     "proc/net/netstat",
     "proc/net/snmp",
     "proc/net/sockstat",
+    "proc/sys/vm/min_free_kbytes",
+    "proc/sys/vm/nr_hugepages",
+    "proc/sys/vm/zone_reclaim_mode",
+    "proc/sys/net/ipv4/route/mtu_expires",
     "proc/uptime",
     "proc/pressure/cpu",
     "sys/devices/system/clocksource/clocksource0/current_clocksource",
@@ -52,6 +56,13 @@ const ALSO_KEPT: &[&str] = &[
     "sys/devices/system/cpu/nohz_full",
     "sys/kernel/mm/transparent_hugepage/enabled",
 ];
+
+/// Folders of sysctls that are kept whole, so that what a captured host does
+/// not have is known not to be there.
+const SYSCTL_FOLDERS: &[&str] = &["proc/sys/net/core", "proc/sys/net/ipv4"];
+
+/// Sysctls that are secrets, or that random choice of a host that steers its packets.
+const SECRET_SYSCTLS: &[&str] = &["tcp_fastopen_key", "netdev_rss_key"];
 
 /// A capture that could not be written or opened.
 #[derive(Debug, thiserror::Error)]
@@ -184,6 +195,10 @@ pub fn write_with(
         // Absent files are no part of the bundle; that is all there is to say.
         let _ = recorder.read_bytes(path);
     }
+    keep_sysctls(&recorder);
+    for nic in &report.nics {
+        keep_interface(&recorder, nic);
+    }
     let page_bytes = root.page_bytes();
     drop(recorder);
     let mut recording = recording.lock().unwrap_or_else(PoisonError::into_inner);
@@ -199,4 +214,27 @@ pub fn write_with(
     archive::write(&manifest, &scrubbed.answers, &scrubbed.tree, out)
         .map_err(|source| CaptureError::Write { source })?;
     Ok(report)
+}
+
+/// Reads every sysctl of the network that is no secret.
+fn keep_sysctls(recorder: &HostRoot) {
+    for folder in SYSCTL_FOLDERS {
+        for name in recorder.list(folder).unwrap_or_default() {
+            let path = format!("{folder}/{name}");
+            if !SECRET_SYSCTLS.contains(&name.as_str()) && !recorder.is_directory(&path) {
+                let _ = recorder.read_bytes(&path);
+            }
+        }
+    }
+}
+
+/// Reads what the report of an interface does not hold.
+fn keep_interface(recorder: &HostRoot, nic: &Nic) {
+    let folder = format!("sys/class/net/{}", nic.name);
+    for file in ["tx_queue_len", "mode", "brport/state"] {
+        let _ = recorder.read_bytes(&format!("{folder}/{file}"));
+    }
+    for queue in 0..nic.receive_queue_count {
+        let _ = recorder.read_bytes(&format!("{folder}/queues/rx-{queue}/rps_flow_cnt"));
+    }
 }

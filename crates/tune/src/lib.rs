@@ -1,2 +1,28 @@
-//! Rules for sysctls, links and NICs: lint and recommend.
+//! The settings of a host that bear on a bulk path: what is wrong with them
+//! ([`lint()`]) and what they should be ([`recommend()`]).
+//!
+//! Everything works on a [`HostState`], which comes from the running host, a
+//! captured one, or files. What is known of the kernel's keys is data
+//! (`knowledge/sysctls.toml`); rules are functions that only look. Nothing
+//! here changes a host, prints, or asks the network.
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod knowledge;
+mod lint;
+mod mute;
+pub mod path;
+mod recommend;
+mod rules;
+mod sarif;
+mod spelling;
+mod state;
+pub mod syntax;
+mod version;
+
+pub use lint::{lint, of_given_lines};
+pub use mute::{MuteList, ParseMuteError};
+pub use recommend::{Profile, recommend};
+pub use sarif::sarif;
+pub use state::{Assignment, Assumed, Given, GivenQueue, HostState, Interface, Reader, Tuned, Value};
+pub use version::{KernelVersion, ParseVersionError};

@@ -1,0 +1,407 @@
+//! What is known of each sysctl: one table file, read once, strictly.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::LazyLock,
+};
+
+use clearstream_schema::{
+    plan::Effect,
+    tune::{FindingClass, Severity},
+};
+use serde::Deserialize;
+
+use crate::{spelling, version::KernelVersion};
+
+const TABLE: &str = include_str!("../knowledge/sysctls.toml");
+
+/// What the numbers of a key count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unit {
+    /// Bytes.
+    Bytes,
+    /// 1024 bytes.
+    Kibibytes,
+    /// Pages of the host's size.
+    Pages,
+    /// Packets.
+    Packets,
+    /// Segments.
+    Segments,
+    /// Connections.
+    Connections,
+    /// Rows of a table.
+    Entries,
+    /// Port numbers.
+    Ports,
+    /// Something else that is counted.
+    Count,
+    /// Per cent.
+    Percent,
+    /// A power of two.
+    Shift,
+    /// Seconds.
+    Seconds,
+    /// Milliseconds.
+    Milliseconds,
+    /// Microseconds.
+    Microseconds,
+    /// Nanoseconds.
+    Nanoseconds,
+    /// Off or on.
+    Switch,
+    /// One of several behaviours by number.
+    Choice,
+    /// Bits.
+    Mask,
+    /// One name.
+    Name,
+    /// Several names.
+    Names,
+}
+
+impl Unit {
+    /// Whether values are whole numbers.
+    pub fn is_number(self) -> bool {
+        !matches!(self, Self::Name | Self::Names | Self::Mask)
+    }
+
+    /// The unit as it stands behind a number.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bytes => "bytes",
+            Self::Kibibytes => "KiB",
+            Self::Pages => "pages",
+            Self::Packets => "packets",
+            Self::Segments => "segments",
+            Self::Connections => "connections",
+            Self::Entries => "entries",
+            Self::Ports => "ports",
+            Self::Percent => "%",
+            Self::Shift => "(a power of two)",
+            Self::Seconds => "s",
+            Self::Milliseconds => "ms",
+            Self::Microseconds => "us",
+            Self::Nanoseconds => "ns",
+            Self::Count | Self::Switch | Self::Choice | Self::Mask | Self::Name | Self::Names => "",
+        }
+    }
+}
+
+/// Whether a network namespace has a key of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scope {
+    /// Every network namespace has its own.
+    Namespace,
+    /// Only the host has it.
+    Host,
+}
+
+/// Between which two kernels a key appeared or went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bracket {
+    /// A kernel that does not have it.
+    pub absent: KernelVersion,
+    /// A kernel that has it.
+    pub present: KernelVersion,
+    /// The very release, where it is known.
+    #[serde(default)]
+    pub version: Option<KernelVersion>,
+}
+
+/// The value that a kernel starts with.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Default {
+    /// From this kernel on.
+    pub from: KernelVersion,
+    /// The text that is read back, or in words how the kernel computes it.
+    pub value: String,
+}
+
+/// What the kernel accepts for each value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Enforced {
+    /// Least.
+    pub min: i64,
+    /// Largest.
+    pub max: i64,
+}
+
+/// A range that the kernel accepts and nobody should want.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sane {
+    /// Values above this.
+    #[serde(default)]
+    pub above: Option<i64>,
+    /// Values below this.
+    #[serde(default)]
+    pub below: Option<i64>,
+    /// This value.
+    #[serde(default)]
+    pub equals: Option<i64>,
+    /// Kind of the finding.
+    pub class: FindingClass,
+    /// Last part of the finding's id.
+    pub cause: String,
+    /// How much it matters.
+    pub severity: Severity,
+    /// Why.
+    pub why: String,
+    /// What to do instead.
+    pub advice: String,
+}
+
+impl Sane {
+    /// Whether a value is in the range.
+    pub fn holds(&self, value: i64) -> bool {
+        self.above.is_some_and(|bound| value > bound)
+            || self.below.is_some_and(|bound| value < bound)
+            || self.equals == Some(value)
+    }
+}
+
+/// One row of the table.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Key {
+    /// Dotted name.
+    pub name: String,
+    /// Unit of each value.
+    pub unit: Unit,
+    /// Values in one text.
+    #[serde(default = "one")]
+    pub count: usize,
+    /// Who has it.
+    pub scope: Scope,
+    /// First kernel seen in which every namespace has it.
+    #[serde(default)]
+    pub namespace_since: Option<KernelVersion>,
+    /// When a change is seen.
+    pub effect: Effect,
+    /// When it appeared.
+    #[serde(default)]
+    pub since: Option<Bracket>,
+    /// When it went.
+    #[serde(default)]
+    pub removed: Option<Bracket>,
+    /// Read by nothing from this kernel on.
+    #[serde(default)]
+    pub no_op: Option<KernelVersion>,
+    /// Who has it, when no official kernel does.
+    #[serde(default)]
+    pub foreign: Option<String>,
+    /// What to use instead.
+    #[serde(default)]
+    pub successor: Option<String>,
+    /// Values it starts with, by kernel, ascending.
+    #[serde(default)]
+    pub defaults: Vec<Default>,
+    /// What the kernel accepts.
+    #[serde(default)]
+    pub enforced: Option<Enforced>,
+    /// What nobody should want.
+    #[serde(default)]
+    pub sane: Vec<Sane>,
+    /// How a value is found.
+    #[serde(default)]
+    pub formula: Option<String>,
+    /// What it is.
+    pub does: String,
+    /// Where that was read.
+    pub source: String,
+}
+
+fn one() -> usize {
+    1
+}
+
+impl Key {
+    /// The value that a kernel starts with, where it is a text and no formula.
+    pub fn default_at(&self, kernel: KernelVersion) -> Option<&str> {
+        let row = self.defaults.iter().rev().find(|default| default.from <= kernel)?;
+        Some(row.value.as_str())
+    }
+
+    /// Whether namespaces of this kernel have it.
+    pub fn is_per_namespace(&self, kernel: Option<KernelVersion>) -> bool {
+        let old = self.namespace_since.zip(kernel).is_some_and(|(since, kernel)| kernel < since);
+        self.scope == Scope::Namespace && !old
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    key: Vec<Key>,
+    others: Others,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Others {
+    names: Vec<String>,
+}
+
+/// The table, with the ways to look into it.
+#[derive(Debug)]
+pub struct Knowledge {
+    keys: HashMap<String, Key>,
+    others: HashSet<String>,
+    /// Names by the part behind the last dot, for keys under a wrong prefix.
+    by_last: BTreeMap<String, String>,
+}
+
+static KNOWLEDGE: LazyLock<Knowledge> = LazyLock::new(|| {
+    // The file is part of the program and a test reads it; a program whose own
+    // table is broken cannot say anything.
+    #[allow(clippy::expect_used)]
+    Knowledge::parse(TABLE).expect("the embedded table is read by a test")
+});
+
+impl Knowledge {
+    /// The table that is part of the program.
+    pub fn embedded() -> &'static Self {
+        &KNOWLEDGE
+    }
+
+    fn parse(text: &str) -> Result<Self, toml::de::Error> {
+        let table: Table = toml::from_str(text)?;
+        let mut by_last = BTreeMap::new();
+        for name in table.key.iter().map(|key| &key.name).chain(&table.others.names) {
+            if let Some((_, last)) = name.rsplit_once('.') {
+                by_last.entry(last.to_owned()).or_insert_with(|| name.clone());
+            }
+        }
+        Ok(Self {
+            keys: table.key.into_iter().map(|key| (key.name.clone(), key)).collect(),
+            others: table.others.names.into_iter().collect(),
+            by_last,
+        })
+    }
+
+    /// The row of a key.
+    pub fn key(&self, name: &str) -> Option<&Key> {
+        self.keys.get(name)
+    }
+
+    /// Every row.
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.keys.values()
+    }
+
+    /// Whether some kernel has a key of this name, as far as is known.
+    pub fn has(&self, name: &str) -> bool {
+        self.keys.contains_key(name) || self.others.contains(name)
+    }
+
+    /// Whether the table claims to know every key beside this one: those right
+    /// below `net.core` and `net.ipv4`.
+    pub fn covers(&self, name: &str) -> bool {
+        ["net.core.", "net.ipv4."]
+            .iter()
+            .any(|prefix| name.strip_prefix(prefix).is_some_and(|rest| !rest.contains('.')))
+    }
+
+    /// The key that was probably meant.
+    pub fn suggest(&self, name: &str) -> Option<&str> {
+        let plain: String =
+            name.chars().map(|c| if c == ' ' || c == '-' || c == '/' { '_' } else { c }).collect();
+        let plain = plain.replace("net_", "net.").replace("ipv4_", "ipv4.").replace("core_", "core.");
+        if plain != name && self.has(&plain) {
+            return self.name_of(&plain);
+        }
+        let last = plain.rsplit('.').next().unwrap_or_default();
+        if let Some(full) = self.by_last.get(last) {
+            return Some(full);
+        }
+        let nearest = self.by_last.iter().filter_map(|(candidate, full)| {
+            let distance = spelling::distance(last, candidate, 2)?;
+            Some((distance, candidate.len().abs_diff(last.len()), full))
+        });
+        nearest.min().map(|(_, _, full)| full.as_str())
+    }
+
+    fn name_of(&self, name: &str) -> Option<&str> {
+        self.keys.get(name).map(|key| key.name.as_str()).or_else(|| self.others.get(name).map(String::as_str))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_whole() {
+        let table: Table = toml::from_str(TABLE).unwrap();
+        let mut names = HashSet::new();
+        for key in &table.key {
+            let name = &key.name;
+            assert!(names.insert(name.clone()), "{name} stands there twice");
+            assert!(key.defaults.is_sorted_by_key(|default| default.from), "{name}: defaults ascend");
+            assert!(!key.does.is_empty() && !key.source.is_empty(), "{name}");
+            for bracket in key.since.iter() {
+                assert!(bracket.absent < bracket.present, "{name}");
+            }
+            for bracket in key.removed.iter() {
+                assert!(bracket.present < bracket.absent, "{name}");
+                assert!(bracket.version.is_none_or(|at| bracket.present < at && at <= bracket.absent));
+            }
+            for sane in &key.sane {
+                assert!(key.unit.is_number(), "{name}");
+                let bounds = [sane.above, sane.below, sane.equals];
+                assert_eq!(bounds.iter().flatten().count(), 1, "{name}: one bound in each range");
+            }
+        }
+        for name in &table.others.names {
+            assert!(names.insert(name.clone()), "{name} stands there twice");
+        }
+    }
+
+    #[test]
+    fn refuses_a_table_with_a_slip() {
+        let row = "name = \"a.b\"\nunit = \"bytes\"\nscope = \"host\"\neffect = \"now\"\ndoes = \"x\"\nsource = \"y\"\n";
+        let table = |extra: &str| format!("[[key]]\n{row}{extra}[others]\nnames = []\n");
+        assert!(Knowledge::parse(&table("")).is_ok());
+        for slip in ["unti = \"bytes\"\n", "no-op = \"soon\"\n", "enforced = { min = 1 }\n"] {
+            assert!(Knowledge::parse(&table(slip)).is_err(), "{slip}");
+        }
+    }
+
+    /// Defaults that other sources state: socket(7), ip-sysctl.rst of 6.18.
+    #[test]
+    fn defaults_go_by_kernel() {
+        let known = Knowledge::embedded();
+        let at = |name: &str, kernel: &str| known.key(name).unwrap().default_at(kernel.parse().unwrap());
+        assert_eq!(at("net.core.rmem_max", "6.12.117"), Some("212992"));
+        assert_eq!(at("net.core.rmem_max", "6.18.44"), Some("4194304"));
+        assert_eq!(at("net.core.somaxconn", "4.18"), Some("128"));
+        assert_eq!(at("net.core.somaxconn", "5.4"), Some("4096"));
+        assert_eq!(at("net.ipv4.tcp_tw_reuse", "4.14"), Some("0"));
+        assert_eq!(at("net.ipv4.tcp_tw_reuse", "4.18"), Some("2"));
+        assert_eq!(at("net.core.netdev_budget_usecs", "4.11"), None);
+    }
+
+    #[test]
+    fn finds_what_was_meant() {
+        let known = Knowledge::embedded();
+        for (typed, meant) in [
+            ("net.ipv4.tcp rmem", "net.ipv4.tcp_rmem"),
+            ("net.ipv4.tcp congestion control", "net.ipv4.tcp_congestion_control"),
+            ("net.ipv4.tcp-rmem", "net.ipv4.tcp_rmem"),
+            ("net.ipv4.rmem_max", "net.core.rmem_max"),
+            ("net.core.tcp_rmem", "net.ipv4.tcp_rmem"),
+            ("net.ipv4.tcp_timestamp", "net.ipv4.tcp_timestamps"),
+            ("net.ipv4.tcp_wnem", "net.ipv4.tcp_wmem"),
+            ("net.core.netdev_max_baclkog", "net.core.netdev_max_backlog"),
+        ] {
+            assert_eq!(known.suggest(typed), Some(meant), "{typed}");
+        }
+        assert_eq!(known.suggest("net.ipv4.quite_another_thing"), None);
+    }
+}

@@ -1,0 +1,97 @@
+//! A plan being made: steps with what is there now, and advice for what
+//! cannot be a step.
+
+use clearstream_schema::plan::{Effect, Setting, Step};
+
+use crate::{knowledge::Knowledge, state::HostState};
+
+pub(super) struct Draft<'a> {
+    state: &'a HostState,
+    steps: Vec<Step>,
+    advice: Vec<String>,
+}
+
+impl<'a> Draft<'a> {
+    pub(super) fn new(state: &'a HostState) -> Self {
+        Self { state, steps: Vec::new(), advice: Vec::new() }
+    }
+
+    /// A sysctl, unless it is that already or cannot be written from here.
+    pub(super) fn sysctl(&mut self, key: &str, desired: String, reason: String) {
+        let Some(current) = self.state.text(key) else { return self.explain_absent(key) };
+        if current == desired {
+            return;
+        }
+        if self.is_out_of_reach(key) {
+            return self.advise(format!(
+                "{key} = {desired} ({reason}): it belongs to the host and cannot be written from this network namespace"
+            ));
+        }
+        let effect = Knowledge::embedded().key(key).map_or(Effect::Now, |known| known.effect);
+        self.steps.push(Step {
+            setting: Setting::Sysctl(key.to_owned()),
+            current: Some(current.to_owned()),
+            desired: Some(desired),
+            reason,
+            effect,
+        });
+    }
+
+    /// The root qdisc of an interface.
+    pub(super) fn qdisc(&mut self, interface: &str, current: &str, desired: &str, reason: String) {
+        self.steps.push(Step {
+            setting: Setting::Qdisc { interface: interface.to_owned() },
+            current: Some(current.to_owned()),
+            desired: Some(desired.to_owned()),
+            reason,
+            effect: Effect::Now,
+        });
+    }
+
+    /// A feature of a driver, on.
+    pub(super) fn feature(&mut self, interface: &str, name: &str, reason: String) {
+        self.steps.push(Step {
+            setting: Setting::Ethtool {
+                interface: interface.to_owned(),
+                group: "features".to_owned(),
+                name: name.to_owned(),
+            },
+            current: Some("off".to_owned()),
+            desired: Some("on".to_owned()),
+            reason,
+            effect: Effect::LinkFlap,
+        });
+    }
+
+    /// Something that is not a setting.
+    pub(super) fn advise(&mut self, text: String) {
+        if !self.advice.contains(&text) {
+            self.advice.push(text);
+        }
+    }
+
+    /// Says why a key that the plan would use is not there.
+    pub(super) fn explain_absent(&mut self, key: &str) {
+        let known = Knowledge::embedded().key(key);
+        let is_shared = known.is_some_and(|known| !known.is_per_namespace(self.state.kernel));
+        let why = if is_shared && self.state.own_network_namespace == Some(true) {
+            "belongs to the host and is not visible in this network namespace: set it there"
+        } else if self.state.present.is_some() {
+            "is not there in this kernel"
+        } else {
+            "was not captured, so nothing is planned for it"
+        };
+        self.advise(format!("{key} {why}"));
+    }
+
+    /// Visible here, and only the host may write it.
+    fn is_out_of_reach(&self, key: &str) -> bool {
+        let known = Knowledge::embedded().key(key);
+        let is_shared = known.is_some_and(|known| !known.is_per_namespace(self.state.kernel));
+        is_shared && key.starts_with("net.") && self.state.own_network_namespace == Some(true)
+    }
+
+    pub(super) fn finish(self) -> (Vec<Step>, Vec<String>) {
+        (self.steps, self.advice)
+    }
+}

@@ -1,0 +1,171 @@
+//! The rules: small functions that look at a [`HostState`] and say what they
+//! find. Order is of no account; findings are sorted afterwards.
+
+mod buffers;
+mod lines;
+mod links;
+mod locality;
+mod memory;
+mod provenance;
+mod single;
+mod tcp;
+
+pub(crate) use self::buffers::proposed;
+use clearstream_schema::tune::{Finding, FindingClass, PathGoal, Severity};
+
+use crate::{knowledge::Knowledge, path, state::HostState};
+
+/// What a rule looks at.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Facts<'a> {
+    pub(crate) state: &'a HostState,
+    pub(crate) known: &'a Knowledge,
+    pub(crate) goal: Option<&'a PathGoal>,
+}
+
+type Rule = fn(&Facts<'_>, &mut Vec<Finding>);
+
+/// Every rule.
+const RULES: &[Rule] = &[
+    lines::unreadable,
+    lines::traps,
+    lines::set_twice,
+    lines::includes,
+    single::unknown,
+    single::presence,
+    single::words,
+    single::sane,
+    buffers::order,
+    buffers::first_buffers,
+    buffers::window,
+    buffers::send_buffer,
+    buffers::asymmetric,
+    buffers::below_default,
+    buffers::beyond_one_window,
+    buffers::flows,
+    buffers::unsent,
+    buffers::explicit_requests,
+    memory::copied_triple,
+    memory::order,
+    memory::against_memory,
+    memory::pressure,
+    memory::huge_pages,
+    tcp::timestamps,
+    tcp::needs_timestamps,
+    tcp::selective_acknowledgement,
+    tcp::window_scaling,
+    tcp::fixed_receive_buffer,
+    tcp::congestion_control,
+    tcp::probing,
+    tcp::idle,
+    tcp::polling,
+    tcp::budget,
+    links::queue_length,
+    links::default_qdisc,
+    links::steering_and_queues,
+    links::flow_steering,
+    links::large_receive,
+    links::offloads,
+    links::infiniband,
+    locality::interrupts,
+    locality::shared_cores,
+    locality::balancer,
+    locality::slot,
+    provenance::files_and_kernel,
+    provenance::readers,
+    provenance::daemon,
+    provenance::scope,
+];
+
+/// Runs every rule.
+pub(crate) fn run(facts: &Facts<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for rule in RULES {
+        rule(facts, &mut findings);
+    }
+    findings
+}
+
+impl Facts<'_> {
+    /// A finding about a sysctl, with its value and place filled in.
+    fn finding(
+        &self,
+        key: &str,
+        class: FindingClass,
+        cause: &str,
+        severity: Severity,
+        message: String,
+    ) -> Finding {
+        let value = self.state.values.get(key);
+        Finding {
+            id: id(key, class, cause),
+            key: key.to_owned(),
+            class,
+            severity,
+            value: value.map(|value| value.text.clone()),
+            message,
+            advice: None,
+            place: value.and_then(|value| value.place.clone()),
+            interface: None,
+            source: self.known.key(key).map_or_else(String::new, |known| known.source.clone()),
+        }
+    }
+
+    /// A finding about an interface.
+    fn about_interface(
+        &self,
+        interface: &str,
+        key: &str,
+        class: FindingClass,
+        cause: &str,
+        severity: Severity,
+        message: String,
+    ) -> Finding {
+        Finding {
+            value: None,
+            place: None,
+            interface: Some(interface.to_owned()),
+            ..self.finding(key, class, cause, severity, message)
+        }
+    }
+
+    /// Share of the receive buffer that becomes window here, and why.
+    fn receive_share(&self) -> (f64, String) {
+        let scale = self.state.number("net.ipv4.tcp_adv_win_scale").or_else(|| {
+            let known = self.known.key("net.ipv4.tcp_adv_win_scale")?;
+            known.default_at(self.state.kernel?)?.parse().ok()
+        });
+        path::receive_share(self.state.kernel, scale)
+    }
+
+    /// How many BDP the congestion control wants.
+    fn gain(&self) -> f64 {
+        path::gain(self.state.text("net.ipv4.tcp_congestion_control"))
+    }
+}
+
+/// `KEY:CLASS:CAUSE`.
+pub(crate) fn id(key: &str, class: FindingClass, cause: &str) -> String {
+    // serde's own name of the class, so that id and document agree.
+    let class = serde_json::to_value(class).ok();
+    let class = class.as_ref().and_then(serde_json::Value::as_str).unwrap_or_default();
+    format!("{key}:{class}:{cause}")
+}
+
+/// A finding with what to do and where that comes from.
+trait With {
+    fn advise(self, advice: impl Into<String>) -> Self;
+    fn sourced(self, source: &str) -> Self;
+}
+
+impl With for Finding {
+    fn advise(mut self, advice: impl Into<String>) -> Self {
+        self.advice = Some(advice.into());
+        self
+    }
+
+    fn sourced(mut self, source: &str) -> Self {
+        self.source = source.to_owned();
+        self
+    }
+}

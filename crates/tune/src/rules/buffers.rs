@@ -1,0 +1,287 @@
+//! Buffers of one socket against each other, the path and the window.
+
+use clearstream_schema::tune::{Finding, FindingClass, Severity};
+
+use super::{Facts, With};
+use crate::{
+    path::{self, LARGEST_WINDOW_BYTES, SEND_SHARE, binary, decimal, rate},
+    version::KernelVersion,
+};
+
+const RECEIVE: &str = "net.ipv4.tcp_rmem";
+const SEND: &str = "net.ipv4.tcp_wmem";
+
+/// First buffers above this are held by every idle connection.
+const LARGEST_FIRST_BYTES: i64 = 1 << 20;
+
+/// Share of the send buffer that measured flows kept in flight
+/// (skmem w/tb of runs at 20 ms): what the ceiling is told with.
+const MEASURED_SEND_SHARE: f64 = 0.87;
+
+/// The default caps are as low as RAM/128 on small hosts.
+const RAM_SHARE: u64 = 128;
+
+/// A writer that slept is back within this time on a host that is not overloaded.
+const WAKE_UP_SECONDS: f64 = 100e-6;
+
+pub(super) fn order(facts: &Facts<'_>, found: &mut Vec<Finding>) {
+    for key in [RECEIVE, SEND] {
+        let Some([least, first, largest]) = facts.state.triple(key) else { continue };
+        if least > first || first > largest {
+            let message = format!(
+                "least {least}, first {first}, largest {largest} do not ascend: the kernel does not check it and takes the smaller one in each place"
+            );
+            found.push(
+                facts
+                    .finding(key, FindingClass::Order, "descending", Severity::Error, message)
+                    .advise("write least <= first <= largest"),
+            );
+        }
+    }
+}
+
+pub(super) fn first_buffers(facts: &Facts<'_>, found: &mut Vec<Finding>) {
+    for (key, usual) in [(RECEIVE, "131072"), (SEND, "16384")] {
+        let Some([_, first, largest]) = facts.state.triple(key) else { continue };
+        if first > LARGEST_FIRST_BYTES {
+            let message = format!(
+                "the middle value gives every new connection {} before it has sent a byte: 1000 connections may hold {}; autotuning grows a buffer to {} where a path needs it",
+                binary(first as f64),
+                binary(first as f64 * 1000.0),
+                binary(largest as f64)
+            );
+            found.push(
+                facts
+                    .finding(key, FindingClass::Wasteful, "first-buffer", Severity::Warning, message)
+                    .advise(format!("{usual} as the middle value")),
+            );
+        }
+    }
+}
+
+/// The receive window against the path.
+pub(super) fn window(facts: &Facts<'_>, found: &mut Vec<Finding>) {
+    let (Some(goal), Some([_, _, largest])) = (facts.goal, facts.state.triple(RECEIVE)) else { return };
+    let (share, why) = facts.receive_share();
+    let bdp = path::flow_bdp_bytes(goal);
+    let wanted = facts.gain() * bdp;
+    let usable = largest as f64 * share;
+    if usable < wanted.min(LARGEST_WINDOW_BYTES as f64) {
+        let message = format!(
+            "{} of buffer gives a window of {} ({why}), so {} for each of {} flow(s); {} over {} needs {} ({} x {} / 8 / {}{}): short by {}",
+            binary(largest as f64),
+            decimal(usable),
+            rate(path::window_rate_bps(usable, goal.rtt.0)),
+            goal.flow_count,
+            goal.rate,
+            goal.rtt,
+            decimal(wanted),
+            goal.rate,
+            goal.rtt,
+            goal.flow_count,
+            if facts.gain() > 1.0 { ", twice for BBR" } else { "" },
+            decimal(wanted - usable)
+        );
+        let proposed = proposed(wanted, share);
+        found.push(
+            facts
+                .finding(RECEIVE, FindingClass::Path, "window-too-small", Severity::Error, message)
+                .advise(format!(
+                    "{proposed} as the last value (2 x {} / {share:.2}, whole MiB)",
+                    decimal(wanted)
+                ))
+                .sourced("ip-sysctl.rst, RFC 7323"),
+        );
+    }
+}
+
+/// Twice what is needed, in whole MiB, within what the kernel takes.
+pub(crate) fn proposed(wanted_bytes: f64, share: f64) -> i64 {
+    path::whole_mib(2.0 * wanted_bytes / share).min(i64::from(i32::MAX))
+}
+
+/// The send buffer against the path.
+pub(super) fn send_buffer(facts: &Facts<'_>, found: &mut Vec<Finding>) {
+    let (Some(goal), Some([_, _, largest])) = (facts.goal, facts.state.triple(SEND)) else { return };
+    let wanted = facts.gain() * path::flow_bdp_bytes(goal);
+    let usable = largest as f64 * SEND_SHARE;
+    if usable < wanted.min(LARGEST_WINDOW_BYTES as f64) {
+        let message = format!(
+            "a sender keeps at most {:.0} % of {} in flight, so {} for each of {} flow(s) over {}; {} needs {} in flight",
+            SEND_SHARE * 100.0,
+            binary(largest as f64),
+            rate(path::window_rate_bps(usable, goal.rtt.0)),
+            goal.flow_count,
+            goal.rtt,
+            goal.rate,
+            decimal(wanted)
+        );
+        let proposed = proposed(wanted, SEND_SHARE);
+        found.push(
+            facts
+                .finding(SEND, FindingClass::Path, "send-buffer-too-small", Severity::Error, message)
+                .advise(format!(
+                    "{proposed} as the last value (2 x {} / {SEND_SHARE}, whole MiB)",
+                    decimal(wanted)
+                )),
+        );
+    }
+}
+
+/// A host that can receive what it cannot send: today's default.
+pub(super) fn asymmetric(facts: &Facts<'_>, found: &mut Vec<Finding>) {
+    let (Some([_, _, receive]), Some([_, _, send])) = (facts.state.triple(RECEIVE), facts.state.triple(SEND))
+    else {
+        return;
+    };
+    let (share, _) = facts.receive_share();
+    let (window, flight) = (receive as f64 * share, send as f64 * SEND_SHARE);
+    // With a goal the send buffer is measured against the path itself.
+    if facts.goal.is_some() || flight * 2.0 > window {
+        return;
+    }
+    let ceilings: Vec<String> = [1, 17, 100]
+        .iter()
+        .map(|&rtt_ms| {
+            let bps = path::window_rate_bps(send as f64 * MEASURED_SEND_SHARE, rtt_ms * 1_000_000);
+            format!("{} at {rtt_ms} ms", rate(bps))
+        })
+        .collect();
+    let message = format!(
+        "one flow can receive with a window of {} and send with {} in flight: as a sender it ends at {}",
+        decimal(window),
+        decimal(flight),
+        ceilings.join(", ")
+    );
+    found.push(
+        facts
+            .finding(SEND, FindingClass::Path, "asymmetric", Severity::Note, message)
+            .advise("give --rate and --rtt of the path to see what it needs"),
+    );
+}
+
+/// A list from an older kernel that takes away what this one gives by itself.
+pub(super) fn below_default(facts: &Facts<'_>, found: &mut Vec<Finding>) {
+    let Some(kernel) = facts.state.kernel else { return };
+    // tcp_rmem of net/ipv4/tcp.c tcp_init: 6 MiB from 4.11 (at least), 32 MiB in 6.18.
+    let receive = match kernel {
+        k if k >= KernelVersion::new(6, 18, 0) => 32 << 20,
+        k if k >= KernelVersion::new(4, 11, 0) => 6 << 20,
+        _ => 4 << 20,
+    };
+    for (key, default) in [(RECEIVE, receive), (SEND, 4 << 20)] {
+        let Some([_, _, largest]) = facts.state.triple(key) else { continue };
+        let by_memory = facts.state.memory_bytes.map_or(u64::MAX, |bytes| bytes / RAM_SHARE);
+        let default = by_memory.min(default);
+        let is_set =
+            facts.state.values.get(key).is_some_and(|value| !value.in_force || value.place.is_some());
+        if is_set && largest >= 0 && (largest as u64) < default {
+            let message = format!(
+                "{} is less than the {} that kernel {kernel} gives without this line",
+                binary(largest as f64),
+                binary(default as f64)
+            );
+            found.push(
+                facts
+                    .finding(key, FindingClass::Path, "below-default", Severity::Warning, message)
+                    .advise("delete the line, or raise the last value"),
+            );
+        }
+    }
+}
+
+/// More buffer than the largest window can fill.
+pub(super) fn beyond_one_window(facts: &Facts<'_>, found: &mut Vec<Finding>) {
+    let (share, why) = facts.receive_share();
+    for (key, share, why) in [(RECEIVE, share, why), (SEND, SEND_SHARE, format!("{SEND_SHARE} in flight"))] {
+        let Some([_, _, largest]) = facts.state.triple(key) else { continue };
+        // Twice the window is headroom for what is lost and sent again.
+        let useful = 2.0 * LARGEST_WINDOW_BYTES as f64 / share;
+        let capped = useful.min(f64::from(i32::MAX));
+        if largest as f64 > capped {
+            let message = format!(
+                "{} is more than a flow can use: its window ends at 65535 << 14 = 1 GiB ({why})",
+                binary(largest as f64)
+            );
+            found.push(
+                facts
+                    .finding(key, FindingClass::Wasteful, "beyond-one-window", Severity::Warning, message)
+                    .advise(format!("at most {capped:.0}"))
+                    .sourced("RFC 7323, 2.3"),
+            );
+        }
+    }
+}
+
+/// A goal that no single window reaches.
+pub(super) fn flows(facts: &Facts<'_>, found: &mut Vec<Finding>) {
+    let Some(goal) = facts.goal else { return };
+    let gain = facts.gain();
+    let wanted = gain * path::flow_bdp_bytes(goal);
+    if wanted > LARGEST_WINDOW_BYTES as f64 {
+        let message = format!(
+            "{} over {} with {} flow(s) needs a window of {}, and TCP ends at 65535 << 14 = {}: {} for one flow, whatever the sysctls",
+            goal.rate,
+            goal.rtt,
+            goal.flow_count,
+            decimal(wanted),
+            decimal(LARGEST_WINDOW_BYTES as f64),
+            rate(path::window_rate_bps(LARGEST_WINDOW_BYTES as f64, goal.rtt.0))
+        );
+        found.push(
+            facts
+                .finding("flows", FindingClass::Path, "beyond-one-window", Severity::Error, message)
+                .advise(format!("at least {} flows", path::flows_needed(goal, gain)))
+                .sourced("RFC 7323, 2.3"),
+        );
+    }
+}
+
+/// Unsent data that a socket may hold, against the time that a writer needs.
+pub(super) fn unsent(facts: &Facts<'_>, found: &mut Vec<Finding>) {
+    let key = "net.ipv4.tcp_notsent_lowat";
+    let (Some(goal), Some(bytes)) = (facts.goal, facts.state.number(key)) else { return };
+    let flow_bps = goal.rate.0 as f64 / f64::from(goal.flow_count.max(1));
+    let wanted = flow_bps / 8.0 * WAKE_UP_SECONDS;
+    if (bytes as f64) < wanted {
+        let message = format!(
+            "{} is {:.0} us of data at {} for each flow; a writer that wakes up after 100 us needs {}, or the socket runs dry",
+            binary(bytes as f64),
+            bytes as f64 * 8e6 / flow_bps,
+            rate(flow_bps),
+            decimal(wanted)
+        );
+        found.push(
+            facts
+                .finding(key, FindingClass::Path, "runs-dry", Severity::Warning, message)
+                .advise(format!("at least {wanted:.0}, or the default 4294967295")),
+        );
+    }
+}
+
+/// Applications that ask for a buffer are clipped without a word.
+pub(super) fn explicit_requests(facts: &Facts<'_>, found: &mut Vec<Finding>) {
+    let Some(goal) = facts.goal else { return };
+    let wanted = facts.gain() * path::flow_bdp_bytes(goal);
+    let (share, _) = facts.receive_share();
+    for (key, option, share) in
+        [("net.core.rmem_max", "SO_RCVBUF", share), ("net.core.wmem_max", "SO_SNDBUF", SEND_SHARE)]
+    {
+        let Some(cap) = facts.state.number(key) else { continue };
+        let request = wanted / (2.0 * share);
+        if (cap as f64) < request {
+            let message = format!(
+                "an application that sets {option} itself gets at most 2 x {} here, without an error; {} over {} would need a request of {}. Sockets that leave it to the kernel are not concerned",
+                binary(cap as f64),
+                goal.rate,
+                goal.rtt,
+                decimal(request)
+            );
+            found.push(
+                facts
+                    .finding(key, FindingClass::Path, "clips-requests", Severity::Note, message)
+                    .advise(format!("{} where such an application is used", path::whole_mib(request))),
+            );
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Lines of the files that were given: what cannot be read, what the kernel
+//! would not take as it stands, what is said twice.
+
+use std::collections::HashMap;
+
+use clearstream_schema::tune::{Finding, FindingClass, Place, Severity};
+
+use super::{Facts, With, id};
+use crate::syntax::{Format, Trap};
+
+pub(super) fn unreadable(facts: &Facts<'_>, found: &mut Vec<Finding>) {
+    for (file, slip) in &facts.state.slips {
+        found.push(Finding {
+            id: id("line", FindingClass::Syntax, "unreadable"),
+            key: "line".to_owned(),
+            class: FindingClass::Syntax,
+            severity: Severity::Error,
+            value: Some(slip.text.clone()),
+            message: slip.reason.clone(),
+            advice: None,
+            place: Some(Place { file: file.clone(), line: slip.line }),
+            interface: None,
+            source: "sysctl.conf(5)".to_owned(),
+        });
+    }
+}
+
+pub(super) fn traps(facts: &Facts<'_>, found: &mut Vec<Finding>) {
+    for given in &facts.state.given {
+        let statement = &given.statement;
+        for trap in &statement.traps {
+            let (cause, message) = match trap {
+                Trap::BlankInName => {
+                    let written = statement.written.as_deref().unwrap_or_default();
+                    let meant = facts.known.suggest(&statement.key).unwrap_or(&statement.key);
+                    let message = format!(
+                        "\"{written}\" has a blank where the underscore belongs, so no kernel has it; {meant} is meant and was looked at"
+                    );
+                    ("blank-in-name", message)
+                }
+                Trap::QuotedValue => (
+                    "quoted-value",
+                    "sysctl hands the quotes to the kernel, which refuses them (EINVAL); only a shell or tuned takes them off".to_owned(),
+                ),
+                Trap::TrailingComment => (
+                    "trailing-comment",
+                    "a comment needs a line of its own: sysctl hands everything behind \"=\" to the kernel".to_owned(),
+                ),
+                Trap::Commas => (
+                    "commas",
+                    "values are divided by blanks; the kernel refuses commas (EINVAL)".to_owned(),
+                ),
+            };
+            // tuned and the shell take some of them, a blank in a name nobody does.
+            let severity = if given.format == Format::Script && *trap == Trap::TrailingComment {
+                continue;
+            } else {
+                Severity::Error
+            };
+            let key = facts.known.suggest(&statement.key).filter(|_| *trap == Trap::BlankInName);
+            let key = key.unwrap_or(&statement.key);
+            let mut finding =
+                facts.finding(key, FindingClass::Syntax, cause, severity, message).sourced("sysctl.conf(5)");
+            finding.place = Some(given.place.clone());
+            finding.value = Some(statement.value.clone());
+            found.push(finding.advise(format!("write {key} = {}", statement.value)));
+        }
+    }
+}
+
+pub(super) fn set_twice(facts: &Facts<'_>, found: &mut Vec<Finding>) {
+    let mut last: HashMap<&str, usize> = HashMap::new();
+    for (at, given) in facts.state.given.iter().enumerate() {
+        let Some(before) = last.insert(&given.statement.key, at) else { continue };
+        let before = &facts.state.given[before];
+        let same = before.statement.value == given.statement.value;
+        let message = format!(
+            "is set again on line {}{}: the last one wins",
+            given.place.line,
+            if same { " to the same value".to_owned() } else { format!(" to {}", given.statement.value) }
+        );
+        let severity = if same { Severity::Note } else { Severity::Warning };
+        let key = &given.statement.key;
+        let mut finding = facts.finding(key, FindingClass::Provenance, "set-twice", severity, message);
+        finding.place = Some(before.place.clone());
+        finding.value = Some(before.statement.value.clone());
+        found.push(finding.sourced("sysctl.conf(5)"));
+    }
+}
+
+/// A profile that builds on another one is not all that will be set.
+pub(super) fn includes(facts: &Facts<'_>, found: &mut Vec<Finding>) {
+    for (file, name) in &facts.state.includes {
+        let message = format!("builds on the profile {name}, which was not looked at");
+        let mut finding = facts
+            .finding("include", FindingClass::Unverifiable, "not-read", Severity::Note, message)
+            .advise(format!("lint {name}'s tuned.conf too"))
+            .sourced("tuned.conf(5)");
+        finding.place = Some(Place { file: file.clone(), line: 1 });
+        finding.value = Some(name.clone());
+        found.push(finding);
+    }
+    for given in &facts.state.given {
+        if given.statement.value.contains('$') {
+            let message = format!("{} depends on a variable and was not looked at", given.statement.value);
+            let key = &given.statement.key;
+            let mut finding =
+                facts.finding(key, FindingClass::Unverifiable, "variable", Severity::Note, message);
+            finding.place = Some(given.place.clone());
+            found.push(finding.sourced("sysctl.conf(5)"));
+        }
+    }
+}

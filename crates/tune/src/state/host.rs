@@ -1,0 +1,108 @@
+//! The state of a host, running or captured.
+
+use std::collections::BTreeSet;
+
+use clearstream_host::{HostRoot, parse::text};
+use clearstream_netlink::RouteSocket;
+use clearstream_schema::host::HostReport;
+
+use super::{HostState, Interface, Value, configured};
+use crate::knowledge::Knowledge;
+
+const FOLDERS: [(&str, &str); 2] = [("net.core", "proc/sys/net/core"), ("net.ipv4", "proc/sys/net/ipv4")];
+
+/// Every kernel and namespace has it, and no report needs it: a capture that
+/// has it kept the whole folder, so that what is absent there is absent.
+const MARK_OF_A_WHOLE_FOLDER: &str = "net.ipv4.tcp_retries2";
+
+impl HostState {
+    /// Reads a host; changes nothing.
+    pub fn of_host(root: &HostRoot) -> Self {
+        Self::of_report(root, clearstream_host::inspect(root))
+    }
+
+    /// The same where the host's report is there already.
+    pub fn of_report(root: &HostRoot, report: HostReport) -> Self {
+        let mut missing = Vec::new();
+        let mut configured = configured::read(root, &mut missing);
+        let tuned = configured::tuned(root, &mut configured, &mut missing);
+        let present = present(root);
+        let memory = root.read("proc/meminfo").unwrap_or_default();
+        let memory_bytes = text::memory_bytes(&memory, "MemTotal").ok();
+        let huge_bytes = text::memory_bytes(&memory, "Hugetlb").ok();
+        let mut routes = match root.is_live().then(RouteSocket::open) {
+            Some(Ok(routes)) => Some(routes),
+            Some(Err(error)) => {
+                missing.push(format!("queueing disciplines: {error}"));
+                None
+            }
+            None => None,
+        };
+        let interfaces = report
+            .nics
+            .iter()
+            .filter(|nic| nic.name != "lo")
+            .map(|nic| Interface::read(root, nic, routes.as_mut()))
+            .collect();
+        let mut state = Self {
+            subject: if report.name.is_empty() { "this host".to_owned() } else { report.name.clone() },
+            host_name: Some(report.name.clone()),
+            release: report.kernel.release.clone(),
+            kernel: report.kernel.release.as_deref().and_then(|release| release.parse().ok()),
+            page_bytes: Some(report.kernel.page_bytes).filter(|&bytes| bytes > 0),
+            memory_bytes,
+            huge_bytes,
+            own_network_namespace: report.limits.own_network_namespace,
+            present,
+            interfaces,
+            irqbalance_is_running: irqbalance(root),
+            tuned,
+            configured,
+            missing,
+            ..Self::default()
+        };
+        state.read_values(root, &report);
+        state.report = Some(report);
+        state
+    }
+
+    fn read_values(&mut self, root: &HostRoot, report: &HostReport) {
+        let known = Knowledge::embedded();
+        for key in known.keys() {
+            let path = format!("proc/sys/{}", key.name.replace('.', "/"));
+            let text = match root.read(&path) {
+                Ok(text) => Some(text),
+                Err(_) => report.kernel.sysctls.get(&key.name).cloned(),
+            };
+            let Some(text) = text else { continue };
+            let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            let set_by = self.configured.get(&key.name).and_then(|all| {
+                all.iter().rev().find(|assignment| assignment.value == text).map(|set| set.place.clone())
+            });
+            self.values.insert(key.name.clone(), Value { text, place: set_by, in_force: true });
+        }
+    }
+}
+
+/// Names of all sysctls of the two folders, where the folders are whole.
+fn present(root: &HostRoot) -> Option<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+    for (prefix, folder) in FOLDERS {
+        names
+            .extend(root.list(folder).unwrap_or_default().into_iter().map(|name| format!("{prefix}.{name}")));
+    }
+    for key in Knowledge::embedded().keys() {
+        if root.exists(&format!("proc/sys/{}", key.name.replace('.', "/"))) {
+            names.insert(key.name.clone());
+        }
+    }
+    names.contains(MARK_OF_A_WHOLE_FOLDER).then_some(names)
+}
+
+/// irqbalance makes this folder for its socket (irqbalance(1)).
+fn irqbalance(root: &HostRoot) -> Option<bool> {
+    root.is_live().then(|| {
+        let names = root.list("run/irqbalance").unwrap_or_default();
+        names.iter().any(|name| name.ends_with(".sock"))
+    })
+}

@@ -1,0 +1,270 @@
+//! Files that set sysctls: sysctl.conf and lists made in its image, tuned
+//! profiles, shell scripts. Reading never fails as a whole: a line that makes
+//! no sense is a [`Slip`], the rest is read.
+
+mod list;
+mod script;
+mod tuned;
+
+/// How a file is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// `key = value` lines, as sysctl.conf(5) has them.
+    Sysctl,
+    /// A tuned profile.
+    Tuned,
+    /// A shell script that calls `sysctl -w` or writes below `proc/sys`.
+    Script,
+}
+
+impl Format {
+    /// The name for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sysctl => "a sysctl.conf",
+            Self::Tuned => "a tuned profile",
+            Self::Script => "a script",
+        }
+    }
+}
+
+/// Something in a line that is read as meant here, and not by the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trap {
+    /// The name has a blank where the underscore belongs.
+    BlankInName,
+    /// The value is in quotes, which sysctl(8) hands to the kernel.
+    QuotedValue,
+    /// A comment behind the value, which sysctl(8) hands to the kernel.
+    TrailingComment,
+    /// Words of the value are divided by commas.
+    Commas,
+}
+
+/// A line that sets a sysctl.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Statement {
+    /// Line, from 1.
+    pub line: u32,
+    /// Dotted name; what was meant, where the line has a [`Trap`].
+    pub key: String,
+    /// Name as it was written, when that is another.
+    pub written: Option<String>,
+    /// Value as meant.
+    pub value: String,
+    /// Errors of this line are to be ignored (`-key = value`).
+    pub errors_ignored: bool,
+    /// The value is a bound and no value (tuned's `>` and `<`).
+    pub is_bound: bool,
+    /// What is wrong with the line.
+    pub traps: Vec<Trap>,
+}
+
+/// A line that sets the length of a transmit queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueLength {
+    /// Line, from 1.
+    pub line: u32,
+    /// Interface; absent when it is for all.
+    pub interface: Option<String>,
+    /// Packets.
+    pub packet_count: u64,
+}
+
+/// A line that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Slip {
+    /// Line, from 1.
+    pub line: u32,
+    /// The line, shortened.
+    pub text: String,
+    /// What is wrong and what to write instead.
+    pub reason: String,
+}
+
+/// What a file says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parsed {
+    /// How it is written.
+    pub format: Format,
+    /// What it sets, in its order.
+    pub statements: Vec<Statement>,
+    /// Transmit queues that it sets.
+    pub queue_lengths: Vec<QueueLength>,
+    /// Profiles that it builds on (tuned's `include`).
+    pub includes: Vec<String>,
+    /// Lines that could not be read.
+    pub slips: Vec<Slip>,
+}
+
+/// Reads a file of either kind.
+pub fn parse(text: &str) -> Parsed {
+    let format = format_of(text);
+    let mut parsed = Parsed {
+        format,
+        statements: Vec::new(),
+        queue_lengths: Vec::new(),
+        includes: Vec::new(),
+        slips: Vec::new(),
+    };
+    match format {
+        Format::Sysctl => list::read(text, &mut parsed),
+        Format::Tuned => tuned::read(text, &mut parsed),
+        Format::Script => script::read(text, &mut parsed),
+    }
+    parsed
+}
+
+/// A profile has sections, a script calls sysctl; all else is a list.
+fn format_of(text: &str) -> Format {
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    if lines.clone().any(|line| matches!(line, "[main]" | "[sysctl]")) {
+        return Format::Tuned;
+    }
+    let is_call = |line: &str| {
+        let mut words = line.split_whitespace();
+        words.any(|word| word == "sysctl" || word.ends_with("/sysctl"))
+            && words.next().is_some_and(|word| word.starts_with('-') || word.contains('='))
+    };
+    let is_command = |line: &str| {
+        !line.starts_with('#') && (is_call(line) || line.contains("proc/sys/") && line.contains('>'))
+    };
+    if text.starts_with("#!") || lines.any(is_command) { Format::Script } else { Format::Sysctl }
+}
+
+/// Numbers lines from 1.
+fn numbered(text: &str) -> impl Iterator<Item = (u32, &str)> {
+    (1..).zip(text.lines())
+}
+
+/// A line for a message: without control characters, not too long.
+fn shortened(text: &str) -> String {
+    let plain: String = text.trim().chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    match plain.char_indices().nth(60) {
+        Some((end, _)) => format!("{}...", &plain[..end]),
+        None => plain,
+    }
+}
+
+/// Makes a statement of a name and a value.
+fn statement(line: u32, name: &str, value: &str) -> Result<Statement, String> {
+    let (name, errors_ignored) = match name.trim().strip_prefix('-') {
+        Some(rest) => (rest.trim_start(), true),
+        None => (name.trim(), false),
+    };
+    let mut traps = Vec::new();
+    // Text that went through Markdown has its underscores escaped.
+    let mut key = dotted(&name.replace("\\_", "_"));
+    if key.split_whitespace().nth(1).is_some() {
+        key = key.split_whitespace().collect::<Vec<_>>().join("_");
+        traps.push(Trap::BlankInName);
+    }
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "._-/*?[]:@".contains(c);
+    if key.is_empty() || !key.chars().all(is_name) || !key.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        return Err("the part before \"=\" is no name of a sysctl: write it as net.ipv4.tcp_rmem".to_owned());
+    }
+    if !key.contains('.') && traps.contains(&Trap::BlankInName) {
+        return Err("not a setting: write KEY = VALUE, or begin a comment with #".to_owned());
+    }
+    let value = meant_value(value, &mut traps);
+    if value.is_empty() {
+        return Err(format!("{key} has no value: write KEY = VALUE"));
+    }
+    let written = (key != name).then(|| name.to_owned());
+    Ok(Statement { line, key, written, value, errors_ignored, is_bound: false, traps })
+}
+
+/// The value without what does not belong to it.
+fn meant_value(value: &str, traps: &mut Vec<Trap>) -> String {
+    let mut value = value.trim();
+    if let Some((before, _)) = value.split_once(" #").or_else(|| value.split_once("\t#")) {
+        traps.push(Trap::TrailingComment);
+        value = before.trim_end();
+    }
+    let bare = value.trim_matches(['"', '\'']);
+    if bare != value {
+        traps.push(Trap::QuotedValue);
+    }
+    let words: Vec<&str> = bare.split_whitespace().collect();
+    let joined = words.join(" ");
+    let is_list_of_numbers =
+        joined.contains(',') && joined.chars().all(|c| c.is_ascii_digit() || c == ',' || c == ' ');
+    if is_list_of_numbers {
+        traps.push(Trap::Commas);
+        return joined.split([',', ' ']).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+    }
+    joined
+}
+
+/// sysctl(8): where a slash comes first, slashes divide the name and dots
+/// belong to its parts (`net/ipv4/conf/eth0.100/mtu`); else the other way round.
+pub(crate) fn dotted(name: &str) -> String {
+    match name.find(['.', '/']) {
+        Some(at) if name.as_bytes()[at] == b'/' => name
+            .chars()
+            .map(|c| {
+                if c == '/' {
+                    '.'
+                } else if c == '.' {
+                    '/'
+                } else {
+                    c
+                }
+            })
+            .collect(),
+        _ => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    pub(super) fn pairs(parsed: &Parsed) -> Vec<(u32, &str, &str)> {
+        parsed.statements.iter().map(|s| (s.line, s.key.as_str(), s.value.as_str())).collect()
+    }
+
+    #[test]
+    fn names_with_slashes_are_as_sysctl_reads_them() {
+        // Examples of sysctl(8) and sysctl.d(5).
+        assert_eq!(dotted("net/ipv4/conf/enp3s0.200/forwarding"), "net.ipv4.conf.enp3s0/200.forwarding");
+        assert_eq!(dotted("net.ipv4.conf.enp3s0/200.forwarding"), "net.ipv4.conf.enp3s0/200.forwarding");
+        assert_eq!(dotted("kernel/domainname"), "kernel.domainname");
+    }
+
+    #[test]
+    fn tells_the_formats_apart() {
+        for (text, format) in [
+            ("net.ipv4.tcp_sack = 1\n", Format::Sysctl),
+            ("# call sysctl -p afterwards\nnet.ipv4.tcp_sack=1\n", Format::Sysctl),
+            ("#\n[main]\ninclude=x\n[sysctl]\na.b=1\n", Format::Tuned),
+            ("#!/bin/sh\nexit 0\n", Format::Script),
+            ("sysctl -w net.ipv4.tcp_sack=1\n", Format::Script),
+            ("/sbin/sysctl net.ipv4.tcp_sack=1\n", Format::Script),
+            ("echo 1 > /proc/sys/net/ipv4/tcp_sack\n", Format::Script),
+        ] {
+            assert_eq!(format_of(text), format, "{text}");
+        }
+    }
+
+    proptest! {
+        /// Whatever the text: no panic, each line is told of at most once, and
+        /// names are such that they can stand in a message.
+        #[test]
+        fn never_panics(text in "(\\[main\\]\n|#!sh\n)?([-a-z0-9._/ =\"'#;,>$\\[\\]\\\\]{0,40}\n|\\PC{0,30}\n|sysctl -w [a-z=\" ]{0,20}\n){0,12}") {
+            let parsed = parse(&text);
+            let count = u32::try_from(text.lines().count()).unwrap();
+            for slip in &parsed.slips {
+                prop_assert!(slip.line >= 1 && slip.line <= count);
+                prop_assert!(!slip.text.chars().any(char::is_control));
+            }
+            for statement in &parsed.statements {
+                prop_assert!(statement.line >= 1 && statement.line <= count);
+                prop_assert!(!statement.value.is_empty());
+                prop_assert!(!statement.key.contains(char::is_whitespace));
+            }
+        }
+    }
+}

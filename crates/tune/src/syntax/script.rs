@@ -1,0 +1,135 @@
+//! Shell scripts, as far as they set what is known here: `sysctl -w`, `echo`
+//! into a file below `proc/sys`, and transmit queues. Other lines are other
+//! people's business.
+
+use super::{Parsed, QueueLength, Slip, Trap, dotted, numbered, shortened, statement};
+
+pub(super) fn read(text: &str, parsed: &mut Parsed) {
+    for (line, text) in numbered(text) {
+        let bare = text.trim();
+        if bare.is_empty() || bare.starts_with('#') {
+            continue;
+        }
+        for command in bare.split([';', '&', '|']) {
+            if let Some(length) = queue_length(line, command) {
+                parsed.queue_lengths.push(length);
+            }
+        }
+        let words = words(bare);
+        for (key, value) in calls(&words).into_iter().chain(echo(&words)) {
+            match statement(line, &key, &value) {
+                Ok(mut statement) => {
+                    // The shell has taken the quotes off.
+                    statement.traps.retain(|trap| *trap != Trap::QuotedValue);
+                    parsed.statements.push(statement);
+                }
+                Err(reason) => parsed.slips.push(Slip { line, text: shortened(text), reason }),
+            }
+        }
+    }
+}
+
+/// `ip link set dev ib0 txqueuelen 10000`, `ifconfig ib0 txqueuelen 10000`.
+pub(super) fn queue_length(line: u32, text: &str) -> Option<QueueLength> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let at = words.iter().position(|word| matches!(*word, "txqueuelen" | "qlen" | "txqlen"))?;
+    let packet_count = words.get(at + 1)?.parse().ok()?;
+    let command = words.iter().position(|word| word.ends_with("ifconfig") || *word == "set")?;
+    let named = words.get(command + 1..at)?.iter().find(|word| !matches!(**word, "dev" | "up"));
+    Some(QueueLength { line, interface: named.map(|name| (*name).to_owned()), packet_count })
+}
+
+/// Words of a line as the shell divides them; quotes are taken off.
+fn words(text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word = String::new();
+    let mut quote = None;
+    for c in text.chars() {
+        match (quote, c) {
+            (Some(open), c) if c == open => quote = None,
+            (None, '"' | '\'') => quote = Some(c),
+            (None, c) if c.is_whitespace() || c == ';' => {
+                if !word.is_empty() {
+                    words.push(std::mem::take(&mut word));
+                }
+                if c == ';' {
+                    words.push(";".to_owned());
+                }
+            }
+            (None, '>') => {
+                if !word.is_empty() {
+                    words.push(std::mem::take(&mut word));
+                }
+                words.push(">".to_owned());
+            }
+            (_, c) => word.push(c),
+        }
+    }
+    if !word.is_empty() {
+        words.push(word);
+    }
+    words
+}
+
+/// Settings of the `sysctl` calls in a line.
+fn calls(words: &[String]) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut inside = false;
+    for word in words {
+        match word.as_str() {
+            ";" | "&&" | "||" | "|" | ">" => inside = false,
+            "sysctl" => inside = true,
+            word if word.ends_with("/sysctl") => inside = true,
+            word if inside && !word.starts_with('-') => {
+                if let Some((key, value)) = word.split_once('=') {
+                    found.push((key.to_owned(), value.to_owned()));
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// `echo VALUE > proc/sys/NAME`.
+fn echo(words: &[String]) -> Option<(String, String)> {
+    let at = words.iter().rposition(|word| word == ">")?;
+    let (_, name) = words.get(at + 1)?.split_once("proc/sys/")?;
+    let start = words.iter().position(|word| word == "echo")? + 1;
+    let value: Vec<&str> = words
+        .get(start..at)?
+        .iter()
+        .map(String::as_str)
+        .filter(|word| !matches!(*word, "-n" | "-e" | ">"))
+        .collect();
+    Some((dotted(name), value.join(" ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{parse, tests::pairs};
+
+    #[test]
+    fn reads_what_scripts_set() {
+        let parsed = parse(
+            "#!/bin/sh\nset -e\nsysctl -q -w net.ipv4.tcp_rmem=\"4096 87380 4194304\" net.ipv4.tcp_sack=1\n\
+             /sbin/sysctl -w net.core.rmem_max=4194304 > /dev/null\nif true; then sysctl -w net.ipv4.tcp_low_latency=1; fi\n\
+             echo \"4096 65536 4194304\" > /proc/sys/net/ipv4/tcp_wmem\nip link set dev ib0 txqueuelen 10000\n\
+             ifconfig ib1 txqueuelen 5000\n# sysctl -w net.ipv4.tcp_fack=1\n",
+        );
+        assert_eq!(
+            pairs(&parsed),
+            [
+                (3, "net.ipv4.tcp_rmem", "4096 87380 4194304"),
+                (3, "net.ipv4.tcp_sack", "1"),
+                (4, "net.core.rmem_max", "4194304"),
+                (5, "net.ipv4.tcp_low_latency", "1"),
+                (6, "net.ipv4.tcp_wmem", "4096 65536 4194304"),
+            ]
+        );
+        assert!(parsed.slips.is_empty() && parsed.statements.iter().all(|made| made.traps.is_empty()));
+        let queues: Vec<_> =
+            parsed.queue_lengths.iter().map(|set| (set.interface.as_deref(), set.packet_count)).collect();
+        assert_eq!(queues, [(Some("ib0"), 10000), (Some("ib1"), 5000)]);
+    }
+}
