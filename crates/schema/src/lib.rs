@@ -11,6 +11,7 @@
 pub mod congestion;
 pub mod control;
 pub mod counters;
+pub mod diagnosis;
 pub mod exit;
 pub mod flow;
 pub mod host;
