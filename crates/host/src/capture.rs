@@ -17,7 +17,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use clearstream_netlink::ethtool::Ethtool;
+use clearstream_netlink::{ethtool::Ethtool, netdev::Netdev};
 use clearstream_schema::host::{HostReport, Nic};
 use serde::{Deserialize, Serialize};
 
@@ -155,7 +155,9 @@ impl HostRoot {
     /// Who answers for the drivers; the reason when nobody does.
     pub(crate) fn drivers(&self) -> Result<Drivers, String> {
         match self.bundle() {
-            None => Ethtool::open().map(Drivers::Live).map_err(|error| error.to_string()),
+            None => Ethtool::open()
+                .map(|ethtool| Drivers::Live(ethtool, Netdev::open()))
+                .map_err(|error| error.to_string()),
             Some(bundle) => bundle.ethtool.clone().map(Drivers::Captured),
         }
     }

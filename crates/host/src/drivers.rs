@@ -3,7 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use clearstream_netlink::ethtool::{Ethtool, EthtoolError};
+use clearstream_netlink::{
+    ethtool::{Ethtool, EthtoolError},
+    netdev::Netdev,
+};
 use clearstream_schema::host::{NowAndMax, Rss};
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +29,8 @@ pub(crate) struct Answers {
     pub(crate) features: BTreeMap<String, bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) rss: Option<Rss>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) receive_napi: BTreeMap<u32, u32>,
     /// What was asked for in vain, with the reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) untold: BTreeMap<String, String>,
@@ -34,18 +39,24 @@ pub(crate) struct Answers {
 /// Who answers.
 #[derive(Debug)]
 pub(crate) enum Drivers {
-    /// The drivers themselves.
-    Live(Ethtool),
+    /// The drivers themselves; who serves the queues where the kernel tells.
+    Live(Ethtool, Option<Netdev>),
     /// A captured file.
     Captured(BTreeMap<String, Answers>),
 }
 
 impl Drivers {
-    /// The answers about an interface; `None` when a capture has none.
-    pub(crate) fn ask(&mut self, interface: &str) -> Option<Answers> {
+    /// The answers about an interface with this index; `None` when a capture has none.
+    pub(crate) fn ask(&mut self, interface: &str, index: Option<u32>) -> Option<Answers> {
         match self {
             Self::Captured(answers) => answers.get(interface).cloned(),
-            Self::Live(ethtool) => Some(ask(ethtool, interface)),
+            Self::Live(ethtool, netdev) => {
+                let mut answers = ask(ethtool, interface);
+                if let (Some(netdev), Some(index)) = (netdev, index) {
+                    answers.receive_napi = netdev.receive_napi(index);
+                }
+                Some(answers)
+            }
         }
     }
 }

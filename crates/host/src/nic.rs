@@ -93,7 +93,7 @@ fn nic(
     nic.mtu_bytes = missing.keep(format!("nic {name} mtu"), root.number(&format!("{folder}/mtu")));
     queues(root, &folder, &name, &mut nic, missing);
     if let Some(drivers) = drivers {
-        let told = drivers.ask(&name);
+        let told = drivers.ask(&name, root.number(&format!("{folder}/ifindex")).ok());
         root.note_answers(&name, told.as_ref());
         answers(told, &name, &mut nic, missing);
     }
@@ -188,6 +188,7 @@ fn answers(told: Option<Answers>, name: &str, nic: &mut Nic, missing: &mut Missi
     nic.transmit_channels = told.transmit_channels;
     nic.offloads = told.features;
     nic.rss = told.rss;
+    nic.receive_napi = told.receive_napi;
     if nic.driver.is_some() {
         for (what, reason) in told.untold {
             missing.note(format!("nic {name} {what}"), "ethtool netlink", reason);

@@ -3,7 +3,7 @@
 //! link speed and receive side scaling; and turning a feature on or off.
 
 mod features;
-mod message;
+pub(crate) mod message;
 mod scaling;
 mod set;
 

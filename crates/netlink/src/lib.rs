@@ -7,6 +7,7 @@
 mod address;
 pub mod ethtool;
 mod link;
+pub mod netdev;
 mod qdisc;
 mod route;
 mod route_socket;

@@ -276,7 +276,7 @@ pub struct Nic {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interrupts: Vec<u32>,
     /// NAPI instance of each receive queue that has one, as
-    /// `SO_INCOMING_NAPI_ID` names it (Linux 6.8); asked of the running host only.
+    /// `SO_INCOMING_NAPI_ID` names it (Linux 6.8).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub receive_napi: BTreeMap<u32, u32>,
 }

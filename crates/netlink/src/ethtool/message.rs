@@ -7,14 +7,18 @@ const GENERIC_HEADER: usize = 4;
 const ATTRIBUTE_HEADER: usize = 4;
 /// `NLM_F_REQUEST`.
 const REQUEST: u16 = 1;
+/// `NLM_F_DUMP`: all objects, in several messages.
+const DUMP: u16 = 0x300;
 /// `NLMSG_ERROR`.
 const ERROR: u16 = 2;
+/// `NLMSG_DONE`, the end of a dump.
+const DONE: u16 = 3;
 /// `NLA_F_NESTED`, and the mask that leaves the attribute's type.
 const NESTED: u16 = 0x8000;
 const TYPE_MASK: u16 = 0x3fff;
 
 /// A request ready to be sent.
-pub(super) fn request(family: u16, command: u8, sequence: u32, fill: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+pub(crate) fn request(family: u16, command: u8, sequence: u32, fill: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(&family.to_ne_bytes());
@@ -28,13 +32,25 @@ pub(super) fn request(family: u16, command: u8, sequence: u32, fill: impl FnOnce
     out
 }
 
+/// A request for all objects ready to be sent.
+pub(crate) fn dump_request(
+    family: u16,
+    command: u8,
+    sequence: u32,
+    fill: impl FnOnce(&mut Vec<u8>),
+) -> Vec<u8> {
+    let mut out = request(family, command, sequence, fill);
+    out[6..8].copy_from_slice(&(REQUEST | DUMP).to_ne_bytes());
+    out
+}
+
 /// Appends an attribute.
-pub(super) fn put(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
+pub(crate) fn put(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
     nest_as(out, kind, |out| out.extend_from_slice(value));
 }
 
 /// Appends an attribute that holds attributes.
-pub(super) fn nest(out: &mut Vec<u8>, kind: u16, fill: impl FnOnce(&mut Vec<u8>)) {
+pub(crate) fn nest(out: &mut Vec<u8>, kind: u16, fill: impl FnOnce(&mut Vec<u8>)) {
     nest_as(out, kind | NESTED, fill);
 }
 
@@ -49,13 +65,13 @@ fn nest_as(out: &mut Vec<u8>, kind: u16, fill: impl FnOnce(&mut Vec<u8>)) {
 }
 
 /// A name with its closing zero.
-pub(super) fn text(name: &str) -> Vec<u8> {
+pub(crate) fn text(name: &str) -> Vec<u8> {
     name.bytes().chain([0]).collect()
 }
 
 /// What a datagram says about the question with this sequence number.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Reply {
+pub(crate) enum Reply {
     /// Attributes of the answer.
     Answer(Vec<u8>),
     /// The kernel's error number, positive.
@@ -67,7 +83,7 @@ pub(super) enum Reply {
 }
 
 /// Reads a datagram of the kernel.
-pub(super) fn reply(datagram: &[u8], sequence: u32) -> Reply {
+pub(crate) fn reply(datagram: &[u8], sequence: u32) -> Reply {
     let mut rest = datagram;
     while let Some(header) = rest.first_chunk::<MESSAGE_HEADER>() {
         let [a, b, c, d, e, f, _, _, g, h, i, j, ..] = *header;
@@ -87,8 +103,29 @@ pub(super) fn reply(datagram: &[u8], sequence: u32) -> Reply {
     if rest.is_empty() { Reply::NotOurs } else { Reply::Garbled }
 }
 
+/// Objects of a dump in a datagram; true when it was the last one. `None` when
+/// the kernel refused or lengths do not fit.
+pub(crate) fn dumped(datagram: &[u8], sequence: u32) -> Option<(Vec<&[u8]>, bool)> {
+    let mut objects = Vec::new();
+    let mut rest = datagram;
+    while let Some(header) = rest.first_chunk::<MESSAGE_HEADER>() {
+        let [a, b, c, d, e, f, _, _, g, h, i, j, ..] = *header;
+        let length = u32::from_ne_bytes([a, b, c, d]) as usize;
+        let body = rest.get(MESSAGE_HEADER..length)?;
+        if u32::from_ne_bytes([g, h, i, j]) == sequence {
+            match u16::from_ne_bytes([e, f]) {
+                DONE => return Some((objects, true)),
+                ERROR => return None,
+                _ => objects.push(body.get(GENERIC_HEADER..)?),
+            }
+        }
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    Some((objects, false))
+}
+
 /// The attributes in a body, type and value; ends at the first that does not fit.
-pub(super) fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+pub(crate) fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let [a, b, c, d] = *rest.first_chunk::<ATTRIBUTE_HEADER>()?;
         let length = usize::from(u16::from_ne_bytes([a, b]));
@@ -99,7 +136,7 @@ pub(super) fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> 
 }
 
 /// A number of 1, 2 or 4 bytes.
-pub(super) fn number(value: &[u8]) -> Option<u32> {
+pub(crate) fn number(value: &[u8]) -> Option<u32> {
     match *value {
         [a] => Some(u32::from(a)),
         [a, b] => Some(u32::from(u16::from_ne_bytes([a, b]))),
