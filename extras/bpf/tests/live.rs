@@ -142,6 +142,22 @@ fn an_unknown_algorithm_is_told() {
 }
 
 #[test]
+fn a_command_without_its_loader_says_what_to_build() {
+    let _turn = turn();
+    if registered().iter().any(|name| name == "htcp" || name == "bpf_htcp") {
+        // Then nothing has to be loaded.
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let alone = folder.path().join("clearstream");
+    fs::copy(Path::new(env!("CARGO_BIN_EXE_clearstream-bpf")).with_file_name("clearstream"), &alone).unwrap();
+    let output = Command::new(alone).args(["cc", "load", "htcp"]).env("PATH", folder.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(5));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("clearstream-bpf") && said.contains("make extras"), "{said}");
+}
+
+#[test]
 fn root_without_the_capability_nothing_is_tried() {
     let _turn = turn();
     // setpriv(1) of util-linux.
