@@ -15,6 +15,7 @@ pub mod diagnosis;
 pub mod exit;
 pub mod flow;
 pub mod host;
+pub mod improvement;
 pub mod lab;
 pub mod place;
 pub mod plan;

@@ -1,0 +1,160 @@
+//! What a closed loop of changes and measurements tried on a path, what it
+//! kept, and the measurements that decided.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    diagnosis::End,
+    flow::{FlowConfig, Notice},
+    plan::Step,
+};
+
+/// Name of the format.
+pub const IMPROVEMENT_SCHEMA: &str = "clearstream.improvement";
+
+/// Everything that was tried, in order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Improvement {
+    /// `clearstream.improvement`.
+    pub schema: String,
+    /// 1.
+    pub version: u32,
+    /// Name of the client's host.
+    pub client: String,
+    /// Name of the server's host.
+    pub server: String,
+    /// The flow as asked for.
+    pub requested: FlowConfig,
+    /// The flow with the options that were kept.
+    pub kept: FlowConfig,
+    /// What was tried, the rejected too.
+    pub steps: Vec<TriedStep>,
+    /// The flow as asked for on the hosts as they were: first runs of all.
+    pub before: Runs,
+    /// The flow and the hosts as they are now: last runs.
+    pub after: Runs,
+    /// What is in force on hosts now, and how to take it back.
+    pub journals: Vec<KeptJournal>,
+    /// Why it ended.
+    pub end: LoopEnd,
+    /// What limits the path now, in one sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
+    /// Things to know.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notices: Vec<Notice>,
+}
+
+/// One change, measured against being without it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TriedStep {
+    /// What was thought to limit the path, in one sentence.
+    pub limit: String,
+    /// What was changed.
+    pub candidate: Candidate,
+    /// Runs without it.
+    pub before: Runs,
+    /// Runs with it.
+    pub after: Runs,
+    /// Median of the ratios of goodput, pair by pair; absent without runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gain_ratio: Option<f64>,
+    /// Probability of such a difference if the change did nothing (two-sided
+    /// permutation test); absent without runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probability_ratio: Option<f64>,
+    /// What was decided.
+    pub verdict: Verdict,
+}
+
+/// A change that may help.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Candidate {
+    /// Stable name: the same change has the same name.
+    pub id: String,
+    /// For people, what is done.
+    pub title: String,
+    /// Why it should help.
+    pub reason: String,
+    /// What is changed, all of it together.
+    pub changes: Vec<Change>,
+}
+
+/// Part of a candidate.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Change {
+    /// An option of the flow, by its key in a study; null takes it away.
+    Option {
+        /// `sender-cores`.
+        key: String,
+        /// As a study file would have it.
+        value: serde_json::Value,
+    },
+    /// A setting of a host.
+    Setting {
+        /// Which host.
+        end: End,
+        /// What and why.
+        step: Step,
+    },
+}
+
+/// Measurements of several runs, in the order in which they were made.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Runs {
+    /// Goodput of each run.
+    pub goodput_bps: Vec<f64>,
+    /// CPU seconds of both ends' flow threads per 10^9 bytes, each run.
+    pub cpu_seconds_per_gb: Vec<f64>,
+    /// Segments retransmitted per 10^9 bytes, each run.
+    pub retransmits_per_gb: Vec<f64>,
+    /// Median smoothed round-trip time of each run; absent where it was not measured.
+    pub rtt_ns: Vec<Option<u64>>,
+}
+
+/// What was decided about a candidate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Proven better; it stays.
+    Kept,
+    /// No difference that is both proven and large enough to matter; taken back.
+    NotProven,
+    /// Proven worse; taken back.
+    Worse,
+    /// More goodput, but something else got worse; taken back.
+    SideEffect {
+        /// What, with figures.
+        what: String,
+    },
+    /// It could not be applied or measured; nothing was changed.
+    Failed {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Changes of a host that are in force, by the journal that takes them back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct KeptJournal {
+    /// Which host.
+    pub end: End,
+    /// Its name.
+    pub host: String,
+    /// Name for `clearstream tune revert` on that host.
+    pub journal: String,
+}
+
+/// Why the loop ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LoopEnd {
+    /// Nothing is left to try.
+    NothingLeft,
+    /// The time that was given is over.
+    TimeOver,
+    /// Told to stop; the change in test was taken back.
+    Stopped,
+}
