@@ -12,9 +12,11 @@ use std::{
 
 use clearstream_record::{Reader, Side};
 use clearstream_schema::{
+    congestion::CongestionControls,
     flow::{FlowSummary, Interval},
     host::HostReport,
     lab::LabFile,
+    place::{Placement, Ranking, SteeredPorts},
     probe::ProbeSummary,
     record::{RunDocument, TrialDocument, TrialOutcome},
     study::StudyFile,
@@ -31,13 +33,17 @@ fn schema<T: JsonSchema>() -> Value {
     SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>().to_value()
 }
 
-fn all() -> [(&'static str, Value); 8] {
+fn all() -> [(&'static str, Value); 12] {
     [
+        ("congestion-controls", schema::<CongestionControls>()),
         ("flow-summary", schema::<FlowSummary>()),
         ("host", schema::<HostReport>()),
         ("interval", schema::<Interval>()),
         ("lab", schema::<LabFile>()),
+        ("placement", schema::<Placement>()),
+        ("ports", schema::<SteeredPorts>()),
         ("probe", schema::<ProbeSummary>()),
+        ("ranking", schema::<Ranking>()),
         ("run", schema::<RunDocument>()),
         ("study", schema::<StudyFile>()),
         ("trial", schema::<TrialDocument>()),

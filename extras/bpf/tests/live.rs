@@ -151,7 +151,8 @@ fn a_command_without_its_loader_says_what_to_build() {
     let folder = tempfile::tempdir().unwrap();
     let alone = folder.path().join("clearstream");
     fs::copy(Path::new(env!("CARGO_BIN_EXE_clearstream-bpf")).with_file_name("clearstream"), &alone).unwrap();
-    let output = Command::new(alone).args(["cc", "load", "htcp"]).env("PATH", folder.path()).output().unwrap();
+    let output =
+        Command::new(alone).args(["cc", "load", "htcp"]).env("PATH", folder.path()).output().unwrap();
     assert_eq!(output.status.code(), Some(5));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("clearstream-bpf") && said.contains("make extras"), "{said}");
