@@ -41,6 +41,14 @@ pub(crate) fn check(config: &FlowConfig) -> Result<(), Failure> {
             config.burst_flows, config.flows
         ));
     }
+    if (config.receiver_pause.is_some() || config.receiver_work.is_some())
+        && (config.protocol == Protocol::Udp || config.receive == ReceiveMethod::IoUring)
+    {
+        return wrong(
+            "receiver-pause and receiver-work are for streams that are read by copy, discard or splice"
+                .to_owned(),
+        );
+    }
     if config.burst_flows > 0 && config.burst_on.0 == 0 {
         return wrong("burst-on must be longer than zero, as in 300ms".to_owned());
     }
@@ -106,7 +114,7 @@ mod tests {
         let base = FlowConfig::default;
         let udp = || FlowConfig { protocol: Protocol::Udp, ..base() };
         check(&udp()).unwrap();
-        let slips: [(&str, FlowConfig); 13] = [
+        let slips: [(&str, FlowConfig); 14] = [
             ("flows", FlowConfig { flows: 0, ..base() }),
             ("transfer", FlowConfig { transfer: ByteCount(0), ..base() }),
             ("duration", FlowConfig { duration: TimeSpan(0), ..base() }),
@@ -118,6 +126,7 @@ mod tests {
             ("source-ports", FlowConfig { source_ports: Some(vec![40_000]), flows: 2, ..base() }),
             ("place ports", FlowConfig { steer: true, ..base() }),
             ("sender-cores", FlowConfig { sender_cores: Some(CoreList(vec![])), ..base() }),
+            ("receiver-pause", FlowConfig { receiver_pause: Some(TimeSpan::from_millis(1)), ..udp() }),
             ("method", FlowConfig { method: SendMethod::Sendfile, ..udp() }),
             ("datagram", FlowConfig { datagram: Some(ByteCount(8)), ..udp() }),
         ];

@@ -23,6 +23,7 @@ pub mod parse;
 mod pci;
 pub mod pcie;
 pub mod root;
+pub mod thread;
 mod topology;
 
 pub use inspect::inspect;

@@ -1,5 +1,7 @@
 //! What a host counts while a flow runs: per core and per interface.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +12,9 @@ pub struct HostCounters {
     pub cores: Vec<CoreCounters>,
     /// One entry per interface of the namespace.
     pub interfaces: Vec<InterfaceCounters>,
+    /// `TcpExt` of `/proc/net/netstat`, by its names, zeros left out.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tcp: BTreeMap<String, u64>,
     /// Names of the sources that could not be read, with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
@@ -88,7 +93,14 @@ impl HostCounters {
                 None => now.clone(),
             })
             .collect();
-        Self { cores, interfaces, missing: self.missing.clone() }
+        let before = |name: &String| earlier.tcp.get(name).copied().unwrap_or(0);
+        let tcp = self
+            .tcp
+            .iter()
+            .map(|(name, now)| (name.clone(), now.saturating_sub(before(name))))
+            .filter(|(_, change)| *change > 0)
+            .collect();
+        Self { cores, interfaces, tcp, missing: self.missing.clone() }
     }
 }
 

@@ -194,6 +194,14 @@ pub struct FlowConfig {
     /// and is then silent for this long
     #[cfg_attr(feature = "cli", arg(long, value_name = "TIME", default_value_t = FlowConfig::default().burst_off))]
     pub burst_off: TimeSpan,
+    /// A receiving thread rests this long after each read, as a program that waits for its disk
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "TIME"))]
+    pub receiver_pause: Option<TimeSpan>,
+    /// A receiving thread computes this long after each read, as a program that works on the data
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "TIME"))]
+    pub receiver_work: Option<TimeSpan>,
 }
 
 impl Default for FlowConfig {
@@ -231,6 +239,8 @@ impl Default for FlowConfig {
             burst_flows: 0,
             burst_on: TimeSpan::from_millis(300),
             burst_off: TimeSpan::from_millis(700),
+            receiver_pause: None,
+            receiver_work: None,
         }
     }
 }

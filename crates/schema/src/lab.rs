@@ -102,6 +102,10 @@ pub struct LabLink {
     /// MTU of both ends.
     #[serde(default = "default_mtu")]
     pub mtu: u32,
+    /// Drop longer packets and say nothing, as a path with a smaller MTU and a
+    /// filter for ICMP does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub black_hole_above: Option<u32>,
     /// Seed of losses and jitter.
     #[serde(default)]
     pub seed: u64,
@@ -125,7 +129,11 @@ fn default_gro() -> bool {
 impl LabLink {
     /// Whether the link changes nothing about a packet.
     pub fn is_ideal(&self) -> bool {
-        self.delay.0 == 0 && self.jitter.0 == 0 && self.loss_ratio == 0.0 && self.rate.is_none()
+        self.delay.0 == 0
+            && self.jitter.0 == 0
+            && self.loss_ratio == 0.0
+            && self.rate.is_none()
+            && self.black_hole_above.is_none()
     }
 
     /// The backend in force: `auto` takes a veth pair for an ideal link and the

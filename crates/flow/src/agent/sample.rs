@@ -1,16 +1,20 @@
 //! What is read every interval, from beside the data threads.
 
-use std::{sync::Arc, time::Instant};
+use std::{mem, sync::Arc, time::Instant};
 
-use clearstream_host::{HostRoot, counters::CounterReader};
+use clearstream_host::{HostRoot, counters::CounterReader, thread};
 use clearstream_schema::{
     counters::HostCounters,
-    flow::{FlowInterval, SideInterval, ZerocopyCount},
+    flow::{FlowInterval, SideInterval, ThreadTime, ZerocopyCount},
 };
 use clearstream_sys::{socket as options, tcp_info};
 use socket2::Socket;
 
 use crate::data::{Reading, Worker};
+
+/// With more threads than this, reading the time of each would cost more than
+/// it tells.
+const TIMED_THREADS_MAX: usize = 64;
 
 /// One flow of this side.
 #[derive(Debug)]
@@ -28,6 +32,7 @@ pub(super) struct Flow {
 pub(super) struct Sampler {
     stream: bool,
     zerocopy: bool,
+    root: HostRoot,
     counters: CounterReader,
     begun: Instant,
     last: Snapshot,
@@ -38,10 +43,17 @@ struct Snapshot {
     at: Instant,
     host: HostCounters,
     flows: Vec<(Reading, Reading)>,
+    times: Vec<[Option<ThreadTime>; 2]>,
 }
 
 impl Snapshot {
-    fn take(at: Instant, flows: &[Flow], counters: &mut CounterReader) -> Self {
+    fn take(at: Instant, flows: &[Flow], counters: &mut CounterReader, root: &HostRoot) -> Self {
+        let timed = flows.iter().map(|flow| flow.workers.len()).sum::<usize>() <= TIMED_THREADS_MAX;
+        let time = |flow: &Flow, sends: bool| {
+            let worker = flow.workers.iter().find(|worker| timed && worker.sends == sends)?;
+            thread::time(root, worker.slot.thread())
+        };
+        let times = flows.iter().map(|flow| [time(flow, true), time(flow, false)]).collect();
         let read = |flow: &Flow, sends: bool| {
             flow.workers
                 .iter()
@@ -49,7 +61,7 @@ impl Snapshot {
                 .map_or_else(Reading::default, |worker| worker.slot.read())
         };
         let readings = flows.iter().map(|flow| (read(flow, true), read(flow, false))).collect();
-        Self { at, flows: readings, host: counters.read() }
+        Self { at, flows: readings, times, host: counters.read() }
     }
 }
 
@@ -58,8 +70,8 @@ impl Sampler {
     pub(super) fn prepare(flows: &[Flow], root: &HostRoot, stream: bool, zerocopy: bool) -> Self {
         let mut counters = CounterReader::open(root);
         let now = Instant::now();
-        let last = Snapshot::take(now, flows, &mut counters);
-        Self { stream, zerocopy, counters, begun: now, last }
+        let last = Snapshot::take(now, flows, &mut counters, root);
+        Self { stream, zerocopy, root: root.clone(), counters, begun: now, last }
     }
 
     /// Data may flow from now on: what the host counted while we waited does
@@ -76,7 +88,8 @@ impl Sampler {
 
     /// What happened since the last call.
     pub(super) fn interval(&mut self, index: u32, flows: &[Flow]) -> SideInterval {
-        let now = Snapshot::take(Instant::now(), flows, &mut self.counters);
+        let mut now = Snapshot::take(Instant::now(), flows, &mut self.counters, &self.root);
+        let times = spent(&now.times, &self.last.times);
         let since = now.host.since(&self.last.host);
         let nanos = |at: Instant| {
             u64::try_from(at.saturating_duration_since(self.begun).as_nanos()).unwrap_or(u64::MAX)
@@ -90,8 +103,8 @@ impl Sampler {
             end_ns: nanos(now.at),
             flows: flows
                 .iter()
-                .zip(now.flows.iter().zip(&self.last.flows))
-                .map(|(flow, (now, last))| self.flow(flow, *now, *last))
+                .zip(now.flows.iter().zip(&self.last.flows).zip(times))
+                .map(|(flow, ((now, last), times))| self.flow(flow, *now, *last, times))
                 .collect(),
             cores: since.cores,
             interfaces: since.interfaces,
@@ -99,12 +112,24 @@ impl Sampler {
             cycle_count: pairs()
                 .filter_map(|(now, last)| Some(now.cycles?.saturating_sub(last.cycles.unwrap_or(0))))
                 .reduce(|a, b| a + b),
+            tcp_counters: since.tcp,
         };
+        // A thread that has ended keeps its last time.
+        for (now, last) in now.times.iter_mut().zip(mem::take(&mut self.last.times)) {
+            now[0] = now[0].or(last[0]);
+            now[1] = now[1].or(last[1]);
+        }
         self.last = now;
         interval
     }
 
-    fn flow(&self, flow: &Flow, now: (Reading, Reading), last: (Reading, Reading)) -> FlowInterval {
+    fn flow(
+        &self,
+        flow: &Flow,
+        now: (Reading, Reading),
+        last: (Reading, Reading),
+        [sender_time, receiver_time]: [Option<ThreadTime>; 2],
+    ) -> FlowInterval {
         let socket = &*flow.socket;
         let receives = flow.workers.iter().any(|worker| !worker.sends);
         let sends = flow.workers.iter().any(|worker| worker.sends);
@@ -116,6 +141,8 @@ impl Sampler {
             received_bytes: now.1.bytes - last.1.bytes,
             sender_core: now.0.core,
             receiver_core: now.1.core,
+            sender_time,
+            receiver_time,
             incoming_core: options::incoming_core(socket).ok().flatten(),
             incoming_napi_id: options::incoming_napi_id(socket).ok().flatten(),
             tcp: self.stream.then(|| tcp_info::read(socket).ok()).flatten(),
@@ -130,4 +157,10 @@ impl Sampler {
             reordered_count: numbered.then(|| now.1.late - last.1.late),
         }
     }
+}
+
+/// Time of each thread since the last reading, where both are known.
+fn spent(now: &[[Option<ThreadTime>; 2]], last: &[[Option<ThreadTime>; 2]]) -> Vec<[Option<ThreadTime>; 2]> {
+    let one = |now: Option<ThreadTime>, last: Option<ThreadTime>| Some(now?.since(&last?));
+    now.iter().zip(last).map(|(now, last)| [one(now[0], last[0]), one(now[1], last[1])]).collect()
 }

@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     check::DATAGRAM_MAX,
-    data::{Burst, Datagrams, Gate, Outcome, SEGMENTS_MAX, Task, Way, Worker, WorkerReady},
+    data::{AfterRead, Burst, Datagrams, Gate, Outcome, SEGMENTS_MAX, Task, Way, Worker, WorkerReady},
     failure,
     preamble::Secret,
     schedule::Schedule,
@@ -200,6 +200,10 @@ impl Test {
             limit: config.bytes.map(|bytes| bytes.0),
             core: cores::of_flow(list.as_ref(), flow),
             node: config.memory_node,
+            after_read: AfterRead {
+                work: config.receiver_work.map(|time| time.to_std()),
+                pause: config.receiver_pause.map(|time| time.to_std()),
+            },
             burst: bursts.then_some(Burst { on: config.burst_on.to_std(), off: config.burst_off.to_std() }),
         }
     }

@@ -149,7 +149,7 @@ impl Gate {
         self.silence.load(Relaxed)
     }
 
-    /// A bursty sender rests; returns early when it should end.
+    /// A bursty sender or a slow reader rests; returns early when the time is over.
     pub(crate) fn rest(&self, until: Instant) {
         self.wait(Some(until), |_| self.is_silent().then_some(()));
     }

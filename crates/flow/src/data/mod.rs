@@ -10,4 +10,4 @@ mod worker;
 pub(crate) use datagram::{DATAGRAM_HEADER_BYTES, SEGMENTS_MAX};
 pub(crate) use gate::{Gate, Outcome};
 pub(crate) use slot::Reading;
-pub(crate) use worker::{Burst, Datagrams, Task, Way, Worker, WorkerReady};
+pub(crate) use worker::{AfterRead, Burst, Datagrams, Task, Way, Worker, WorkerReady};

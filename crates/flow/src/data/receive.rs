@@ -35,6 +35,7 @@ fn repeat(context: &Loop<'_>, mut transfer: impl FnMut() -> io::Result<usize>) -
                 }
                 total += received as u64;
                 context.slot.moved(total);
+                context.task.after_read.pass(context.gate);
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),

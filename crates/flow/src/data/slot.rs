@@ -104,6 +104,11 @@ impl Slot {
         self.final_cpu_ns.store(affinity::own_cpu_ns(), Relaxed);
     }
 
+    /// Number of the thread; 0 before it was introduced.
+    pub(crate) fn thread(&self) -> i32 {
+        self.thread.load(Relaxed)
+    }
+
     /// What the thread has done so far; from any thread.
     pub(crate) fn read(&self) -> Reading {
         let core = self.core.load(Relaxed);

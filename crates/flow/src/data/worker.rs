@@ -1,6 +1,7 @@
 //! One data thread from its start to its end.
 
 use std::{
+    hint::black_box,
     io,
     os::fd::OwnedFd,
     sync::{Arc, mpsc::Sender},
@@ -73,6 +74,34 @@ pub(crate) struct Task {
     pub(crate) node: Option<u32>,
     /// Send in bursts.
     pub(crate) burst: Option<Burst>,
+    /// What a receiver does after each read.
+    pub(crate) after_read: AfterRead,
+}
+
+/// What a program does with its time between two reads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct AfterRead {
+    /// Computes for so long.
+    pub(crate) work: Option<Duration>,
+    /// Then sleeps for so long.
+    pub(crate) pause: Option<Duration>,
+}
+
+impl AfterRead {
+    /// Takes the time. Without either it never looks at the clock.
+    #[inline]
+    pub(super) fn pass(self, gate: &Gate) {
+        if let Some(work) = self.work {
+            let until = Instant::now() + work;
+            while Instant::now() < until && !gate.is_silent() {
+                // Stays in user mode, as a program that works on its data does.
+                black_box((0..1000u64).fold(0, |sum, step| black_box(sum + step)));
+            }
+        }
+        if let Some(pause) = self.pause {
+            gate.rest(Instant::now() + pause);
+        }
+    }
 }
 
 /// What a thread found out before data flows.

@@ -1,6 +1,8 @@
 //! `/proc/stat`: time of each processing unit (proc_stat(5)), and
 //! `/proc/net/dev`: counters of each interface.
 
+use std::collections::BTreeMap;
+
 use clearstream_schema::counters::InterfaceCounters;
 
 use super::ParseError;
@@ -100,6 +102,48 @@ pub fn interfaces(text: &str) -> Result<Vec<InterfaceCounters>, ParseError> {
     Ok(interfaces)
 }
 
+/// Reads the `TcpExt` pair of lines of `/proc/net/netstat` (names, numbers);
+/// counters at zero are left out.
+pub fn tcp_extended(text: &str) -> Result<BTreeMap<String, u64>, ParseError> {
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("TcpExt:"));
+    let fail = || ParseError::new("two lines TcpExt: of as many names and numbers", text);
+    let (names, values) = lines.next().zip(lines.next()).ok_or_else(fail)?;
+    let (mut names, mut values) = (names.split_ascii_whitespace(), values.split_ascii_whitespace());
+    let mut counters = BTreeMap::new();
+    loop {
+        match (names.next(), values.next()) {
+            (Some(name), Some(value)) => {
+                // A few are signed (include/uapi/linux/snmp.h has none, vendors do).
+                let value: i64 = value.parse().map_err(|_| fail())?;
+                if let Some(count) = u64::try_from(value).ok().filter(|count| *count > 0) {
+                    counters.insert(name.to_owned(), count);
+                }
+            }
+            (None, None) => return Ok(counters),
+            _ => return Err(fail()),
+        }
+    }
+}
+
+/// Ticks in user mode of a thread: `/proc/PID/task/TID/stat`, field 14, in
+/// nanoseconds. The name in field 2 may hold blanks and brackets.
+pub fn thread_user_ns(text: &str) -> Result<u64, ParseError> {
+    let fail = || ParseError::new("52 fields with the name in brackets", text);
+    let (_, rest) = text.rsplit_once(')').ok_or_else(fail)?;
+    let ticks = rest.split_ascii_whitespace().nth(11).and_then(|word| word.parse::<u64>().ok());
+    ticks.map(|ticks| ticks.saturating_mul(TICK_NS)).ok_or_else(fail)
+}
+
+/// Time on a core and time waiting for one, both in nanoseconds:
+/// `/proc/PID/task/TID/schedstat` (sched-stats.rst).
+pub fn thread_schedule(text: &str) -> Result<(u64, u64), ParseError> {
+    let mut words = text.split_ascii_whitespace().map(|word| word.parse::<u64>().ok());
+    match (words.next().flatten(), words.next().flatten()) {
+        (Some(run_ns), Some(wait_ns)) => Ok((run_ns, wait_ns)),
+        _ => Err(ParseError::new("three numbers", text)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,5 +176,23 @@ mod tests {
         assert_eq!(interfaces[1].name, "eth0.7");
         assert_eq!((interfaces[1].receive_drop_count, interfaces[1].send_drop_count), (4, 12));
         assert!(super::interfaces("a\nb\neth0: 1 2 3").is_err());
+    }
+
+    /// The samples of proc_pid_stat(5) and sched-stats.rst, in their form.
+    #[test]
+    fn reads_counters_of_tcp_and_times_of_threads() {
+        let text =
+            "TcpExt: SyncookiesSent PruneCalled TCPMemoryPressures\nTcpExt: 0 7 2\nIpExt: A\nIpExt: 1\n";
+        let counters = tcp_extended(text).unwrap();
+        assert_eq!(counters.len(), 2);
+        assert_eq!((counters["PruneCalled"], counters["TCPMemoryPressures"]), (7, 2));
+        for text in ["", "TcpExt: A B\nTcpExt: 1\n", "TcpExt: A\n", "TcpExt: A\nTcpExt: x\n"] {
+            assert!(tcp_extended(text).is_err(), "{text}");
+        }
+        let text = "77 (flow) 0 (send)) R 1 77 77 0 -1 4194304 100 0 0 0 25 12 0 0 20 0 1 0 5 6 7";
+        assert_eq!(thread_user_ns(text).unwrap(), 250_000_000);
+        assert!(thread_user_ns("77 (x").is_err());
+        assert_eq!(thread_schedule("123456 789 10\n").unwrap(), (123_456, 789));
+        assert!(thread_schedule("123456").is_err());
     }
 }

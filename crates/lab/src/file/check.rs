@@ -110,6 +110,20 @@ fn check_link(key: &str, link: &LabLink) -> Result<(), Fault> {
     if link.queue.is_some() && link.rate.is_none() {
         return fault(at("queue"), "there is no queue without a rate: write one, or leave the queue out");
     }
+    if let Some(longest) = link.black_hole_above {
+        if link.effective_backend() != LinkBackend::DelayLine {
+            return fault(
+                at("black-hole-above"),
+                "only a delay line makes a black hole: write backend = \"delay-line\", or leave it out",
+            );
+        }
+        if !(68..link.mtu).contains(&longest) {
+            return fault(
+                at("black-hole-above"),
+                format!("{longest} is no length below the mtu of {}: write 68 to {}", link.mtu, link.mtu - 1),
+            );
+        }
+    }
     // The longest IP packet, less the Ethernet header that the kernel keeps room for.
     let most = if link.effective_backend() == LinkBackend::DelayLine { 65_521 } else { 65_535 };
     if !(68..=most).contains(&link.mtu) {

@@ -17,6 +17,8 @@ pub struct LinkModel {
     pub rate_bps: Option<u64>,
     /// Longest wait for the wire; a packet that would wait longer is dropped.
     pub queue_ns: u64,
+    /// Longer packets vanish, counted from the IP header; none when absent.
+    pub longest_bytes: Option<u32>,
 }
 
 /// Queue in front of a rate limit when the file does not say: 50 ms, what a
@@ -32,6 +34,7 @@ impl From<&LabLink> for LinkModel {
             loss_ratio: link.loss_ratio,
             rate_bps: link.rate.map(|rate| rate.0),
             queue_ns: link.queue.map_or(DEFAULT_QUEUE_NS, |queue| queue.0),
+            longest_bytes: link.black_hole_above,
         }
     }
 }
@@ -79,6 +82,11 @@ impl Direction {
         };
         direction.passes_until_loss = direction.next_gap();
         direction
+    }
+
+    /// Whether packets of this length vanish on the way.
+    pub fn swallows(&self, packet_bytes: u64) -> bool {
+        self.model.longest_bytes.is_some_and(|longest| packet_bytes > u64::from(longest))
     }
 
     /// Whether the next packet on the wire is lost. Losses come before the

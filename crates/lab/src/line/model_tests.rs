@@ -3,7 +3,14 @@ use super::*;
 const MS: u64 = 1_000_000;
 
 fn model() -> LinkModel {
-    LinkModel { delay_ns: 0, jitter_ns: 0, loss_ratio: 0.0, rate_bps: None, queue_ns: u64::MAX }
+    LinkModel {
+        delay_ns: 0,
+        jitter_ns: 0,
+        loss_ratio: 0.0,
+        rate_bps: None,
+        queue_ns: u64::MAX,
+        longest_bytes: None,
+    }
 }
 
 fn leaves(at_ns: u64) -> Verdict {

@@ -225,7 +225,9 @@ impl Way {
             let shape = Shape::of(&room[..bytes]);
             let mut tally = lock(&self.tally);
             tally.arrived(now_ns - self.empty_ns);
-            if !kept {
+            if self.direction.swallows(shape.longest_bytes()) {
+                tally.lost(shape.segment_count);
+            } else if !kept {
                 tally.overflowed(shape.segment_count);
             } else if self.direction.passes(shape.segment_count) {
                 self.direction.pass(shape.segment_count);

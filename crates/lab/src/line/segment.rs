@@ -62,6 +62,14 @@ impl Shape {
         }
     }
 
+    /// Length of the longest packet on the wire, from the IP header on.
+    pub fn longest_bytes(&self) -> u64 {
+        match self.joined {
+            Some(joined) => (joined.headers + joined.size) as u64,
+            None => self.wire_bytes,
+        }
+    }
+
     /// The segments `first..end` of a joined packet as one packet of their
     /// own, written to `out`. `None` when the packet is not a joined one.
     pub fn cut(&self, packet: &[u8], first: u32, end: u32, out: &mut Vec<u8>) -> Option<()> {

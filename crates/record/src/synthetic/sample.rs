@@ -93,6 +93,7 @@ impl<'a> Series<'a> {
             interfaces: vec![counted],
             thread_cpu_ns: 800_000_000 + noise.below(50_000_000),
             cycle_count: None,
+            tcp_counters: std::collections::BTreeMap::new(),
         }
     }
 

@@ -1,5 +1,7 @@
 //! What a flow test returns: settings in force, intervals, the summary.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -77,6 +79,10 @@ pub struct SideInterval {
     pub interfaces: Vec<InterfaceCounters>,
     /// CPU time of the flow threads, user and system.
     pub thread_cpu_ns: u64,
+    /// What TCP counted on the whole host or namespace (`TcpExt` of
+    /// `/proc/net/netstat`, by its names); what did not change is left out.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tcp_counters: BTreeMap<String, u64>,
     /// CPU cycles of the flow threads, where the counter exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cycle_count: Option<u64>,
@@ -99,6 +105,12 @@ pub struct FlowInterval {
     /// Core the receiving thread was last seen on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receiver_core: Option<u32>,
+    /// Time of the sending thread.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sender_time: Option<ThreadTime>,
+    /// Time of the receiving thread.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receiver_time: Option<ThreadTime>,
     /// `SO_INCOMING_CPU`: the core that processed the socket's last packet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub incoming_core: Option<u32>,
@@ -123,6 +135,29 @@ pub struct FlowInterval {
     /// UDP datagrams that came after a later one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reordered_count: Option<u64>,
+}
+
+/// What a thread did with its time in an interval; it slept for the rest.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ThreadTime {
+    /// It ran (`schedstat`, field 1).
+    pub run_ns: u64,
+    /// It could have run but had no core (`schedstat`, field 2).
+    pub wait_ns: u64,
+    /// Of the time that it ran, outside of the kernel (`stat`, field 14; in
+    /// steps of 10 ms).
+    pub user_ns: u64,
+}
+
+impl ThreadTime {
+    /// What happened since `earlier`, never less than nothing.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            run_ns: self.run_ns.saturating_sub(earlier.run_ns),
+            wait_ns: self.wait_ns.saturating_sub(earlier.wait_ns),
+            user_ns: self.user_ns.saturating_sub(earlier.user_ns),
+        }
+    }
 }
 
 /// Memory of a socket (`SO_MEMINFO`).
