@@ -28,7 +28,6 @@ use clearstream_schema::congestion::{LOADABLE, Loadable, PIN_DIRECTORY};
 use libbpf_rs::{Link, MapCore, ObjectBuilder, PrintLevel};
 
 pub use error::LoadError;
-use requirements::AVAILABLE;
 
 /// The compiled program; libelf wants it on an eight-byte boundary.
 #[repr(align(8))]
@@ -108,7 +107,7 @@ fn attach(control: &Loadable) -> Result<Link, LoadError> {
     let mut map = object
         .maps_mut()
         .find(|map| map.name() == control.name)
-        .ok_or_else(|| LoadError::Program { name: control.name })?;
+        .ok_or(LoadError::Program { name: control.name })?;
     map.attach_struct_ops().map_err(fail)
 }
 
@@ -125,5 +124,5 @@ fn keep_warning(_: PrintLevel, text: String) {
 /// The first line that libbpf wrote: later ones follow from it.
 fn warnings() -> String {
     let kept = LAST_WARNINGS.lock().map(|kept| kept.first().cloned());
-    kept.ok().flatten().unwrap_or_else(|| format!("it is not in {AVAILABLE}"))
+    kept.ok().flatten().unwrap_or_else(|| "the kernel's log (dmesg) may tell more".to_owned())
 }
