@@ -6,6 +6,7 @@ mod features;
 pub(crate) mod message;
 mod scaling;
 mod set;
+mod value;
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +18,8 @@ use clearstream_schema::host::{NowAndMax, Rss};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_GENERIC};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use self::message::{Reply, attributes, number, request, text};
+use self::message::{Reply, request, text};
+pub(crate) use self::message::{attributes, number};
 
 /// How long the kernel may take to answer one question. A driver asks its
 /// device under the routing lock, which other work can hold for a while.
@@ -62,6 +64,14 @@ pub enum EthtoolError {
         interface: String,
         /// What was asked for.
         what: &'static str,
+    },
+    /// A number or switch that cannot be set so.
+    #[error("{interface}: {reason}")]
+    NotSettable {
+        /// Interface name.
+        interface: String,
+        /// Why, and what can.
+        reason: String,
     },
     /// The answer does not have the documented form.
     #[error("{interface}: the answer about its {what} is cut short")]
@@ -225,12 +235,28 @@ impl Ethtool {
     fn exchange(
         &mut self,
         interface: &str,
-        Question { command, what }: Question,
+        question: Question,
         fill: impl FnOnce(&mut Vec<u8>),
     ) -> Result<Vec<u8>, EthtoolError> {
         self.sequence = self.sequence.wrapping_add(1);
-        let out = request(self.family, command, self.sequence, fill);
-        self.socket.send(&out, 0).map_err(socket_error("send"))?;
+        let out = request(self.family, question.command, self.sequence, fill);
+        self.converse(interface, question.what, &out)
+    }
+
+    /// Sends a change and waits for its acknowledgement.
+    fn change(
+        &mut self,
+        interface: &str,
+        question: Question,
+        fill: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), EthtoolError> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let out = message::with_acknowledgement(request(self.family, question.command, self.sequence, fill));
+        self.converse(interface, question.what, &out).map(|_| ())
+    }
+
+    fn converse(&mut self, interface: &str, what: &'static str, out: &[u8]) -> Result<Vec<u8>, EthtoolError> {
+        self.socket.send(out, 0).map_err(socket_error("send"))?;
         let interface = || interface.to_owned();
         let deadline = Instant::now() + ANSWER_TIMEOUT;
         loop {
@@ -242,6 +268,7 @@ impl Ethtool {
                 // An answer to a question that timed out earlier.
                 Reply::NotOurs => {}
                 Reply::Answer(body) => return Ok(body),
+                Reply::Error(0) => return Ok(Vec::new()),
                 Reply::Garbled => return Err(EthtoolError::Garbled { interface: interface(), what }),
                 // EOPNOTSUPP: no such question for this driver or this kernel.
                 Reply::Error(code) if code == rustix::io::Errno::OPNOTSUPP.raw_os_error() => {

@@ -5,6 +5,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod address;
+mod discipline;
 pub mod ethtool;
 mod link;
 pub mod netdev;
@@ -13,6 +14,7 @@ mod route;
 mod route_socket;
 
 pub use address::{ParsePrefixError, Prefix};
+pub use discipline::{Discipline, ParseDisciplineError, Root};
 pub use link::Interface;
 pub use qdisc::Netem;
 pub use route::Route;

@@ -1,12 +1,34 @@
-//! Reversible changes of a host: plan, apply, verify, revert, journal.
+//! Reversible changes of a host: read, apply, verify, revert, and the journal
+//! that makes them survive a crash.
+//!
+//! A [`Setting`](clearstream_schema::plan::Setting) is a place that holds one
+//! text, so there is one way to change anything: note the text that is there,
+//! write the new one, read it back. The journal is on disk before the first
+//! change; [`recover`] ends whatever was interrupted in the state before or
+//! the state after, never between.
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
-use clearstream_schema::{
-    control::{Failure, FailureKind},
-    plan::{PlanReply, PlanRequest},
-};
+mod apply;
+mod effective;
+mod error;
+mod files;
+mod folder;
+mod host;
+mod journal;
+mod meaning;
+mod qdisc;
+mod remote;
+mod restore;
+mod revert;
+mod target;
+mod verify;
 
-/// Answers a controller's request on this host.
-pub fn handle(_request: PlanRequest) -> Result<PlanReply, Failure> {
-    Err(Failure { kind: FailureKind::Unsupported, message: "no plans here".to_owned() })
-}
+pub use apply::{Applied, apply, read};
+pub use error::{Conflict, PlanError, SettingError};
+pub use host::Host;
+pub use meaning::same;
+pub use remote::handle;
+pub use revert::{Reverted, history, recover, revert};
+pub use target::{Event, Identity, Namespace, OnEvent, Options, Target};
+pub use verify::verify;

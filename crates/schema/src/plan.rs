@@ -4,7 +4,7 @@
 //! holds one text. Reading gives the text, writing sets it, and the text that
 //! was there before is the inverse of the change, whatever the setting is.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -93,6 +93,23 @@ pub enum Setting {
     },
 }
 
+impl fmt::Display for Setting {
+    /// As an operator names it: `net.ipv4.tcp_wmem`, `/proc/irq/42/smp_affinity_list`,
+    /// `eth0 mtu`, `eth0 qdisc`, `eth0 channels combined`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sysctl(key) => f.write_str(key),
+            Self::File(path) => write!(f, "/{path}"),
+            Self::Link { interface, attribute: LinkAttribute::Mtu } => write!(f, "{interface} mtu"),
+            Self::Link { interface, attribute: LinkAttribute::TransmitQueueLength } => {
+                write!(f, "{interface} txqueuelen")
+            }
+            Self::Qdisc { interface } => write!(f, "{interface} qdisc"),
+            Self::Ethtool { interface, group, name } => write!(f, "{interface} {group} {name}"),
+        }
+    }
+}
+
 /// Attributes of a link that a plan can change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -162,6 +179,10 @@ pub enum PlanRequest {
         /// Also where the live value is neither ours nor the old one.
         force: bool,
     },
+    /// List the journals.
+    History,
+    /// End what was interrupted.
+    Recover,
 }
 
 /// What an agent answers.
@@ -184,6 +205,69 @@ pub enum PlanReply {
         /// Steps put back.
         restored_count: u64,
     },
+    /// The journals, oldest first.
+    History(Vec<JournalEntry>),
+    /// What was done about each interrupted journal.
+    Recovered(Vec<Recovered>),
+}
+
+/// What a journal says happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum JournalState {
+    /// Applying began and did not end: to be recovered.
+    Applying,
+    /// Everything was changed and read back.
+    Applied,
+    /// Reverting began and did not end: to be recovered.
+    Reverting,
+    /// Everything is as it was before.
+    Reverted,
+    /// The host was booted since: what was changed is gone with the old kernel.
+    Gone,
+    /// The file cannot be read as a journal.
+    Unreadable,
+}
+
+/// One journal in the history of a host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct JournalEntry {
+    /// Its name, which `revert` takes.
+    pub journal: String,
+    /// When it was begun, RFC 3339 in UTC; absent when the file is not readable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<String>,
+    /// What the plan was for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub purpose: Option<String>,
+    /// Host name at that time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// State.
+    pub state: JournalState,
+    /// It was written in this network namespace, so that it can be reverted here.
+    pub here: bool,
+    /// Settings that it changed.
+    pub changed_count: u64,
+    /// Why it was put back, or why it is not readable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// What recovery did about one journal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Recovered {
+    /// Its name.
+    pub journal: String,
+    /// State in which it was found.
+    pub found: JournalState,
+    /// State in which it is now.
+    pub now: JournalState,
+    /// Settings that had to be put back.
+    pub restored_count: u64,
+    /// Why it could not be ended, and what to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
 }
 
 /// Values of settings, by setting.

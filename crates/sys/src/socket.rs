@@ -18,6 +18,7 @@ const SO_INCOMING_CPU: libc::c_int = 49;
 const SO_MEMINFO: libc::c_int = 55;
 const SO_INCOMING_NAPI_ID: libc::c_int = 56;
 const SO_ZEROCOPY: libc::c_int = 60;
+const SO_NETNS_COOKIE: libc::c_int = 71;
 // include/uapi/linux/errqueue.h
 const SO_EE_ORIGIN_ZEROCOPY: u8 = 5;
 const SO_EE_CODE_ZEROCOPY_COPIED: u8 = 1;
@@ -57,6 +58,12 @@ fn option<T: Plain>(fd: impl AsFd, level: libc::c_int, name: libc::c_int) -> io:
         libc::getsockopt(fd.as_fd().as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut length)
     };
     if result == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+}
+
+/// `SO_NETNS_COOKIE` (Linux 5.14): a number of the socket's network namespace
+/// that no other namespace gets until the next boot, unlike its inode.
+pub fn network_namespace_cookie(fd: impl AsFd) -> io::Result<u64> {
+    option(fd, libc::SOL_SOCKET, SO_NETNS_COOKIE)
 }
 
 /// `SO_RCVLOWAT`: a blocking reader is woken for this many bytes. The kernel

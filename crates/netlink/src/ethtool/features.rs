@@ -38,6 +38,17 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("receive-hashing", &["rx-hashing"]),
 ];
 
+/// The kernel's name of a feature, also where ethtool's name of a group of
+/// one is given; a group of several cannot be switched as one thing, since
+/// its members may differ before.
+pub(super) fn single(name: &str) -> Result<&str, String> {
+    match GROUPS.iter().find(|(group, _)| *group == name) {
+        None => Ok(name),
+        Some((_, [only])) if !only.ends_with('*') => Ok(only),
+        Some((_, members)) => Err(format!("{name} is several features, name one: {}", members.join(", "))),
+    }
+}
+
 /// Every feature that some driver can change, on or off.
 pub(super) fn read(body: &[u8]) -> BTreeMap<String, bool> {
     let mut features = BTreeMap::new();

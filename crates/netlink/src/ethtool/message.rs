@@ -7,6 +7,8 @@ const GENERIC_HEADER: usize = 4;
 const ATTRIBUTE_HEADER: usize = 4;
 /// `NLM_F_REQUEST`.
 const REQUEST: u16 = 1;
+/// `NLM_F_ACK`: success is told too.
+const ACKNOWLEDGE: u16 = 4;
 /// `NLM_F_DUMP`: all objects, in several messages.
 const DUMP: u16 = 0x300;
 /// `NLMSG_ERROR`.
@@ -42,6 +44,12 @@ pub(crate) fn dump_request(
     let mut out = request(family, command, sequence, fill);
     out[6..8].copy_from_slice(&(REQUEST | DUMP).to_ne_bytes());
     out
+}
+
+/// The same for a change: its success is told too, by error number 0.
+pub(super) fn with_acknowledgement(mut request: Vec<u8>) -> Vec<u8> {
+    request[6..8].copy_from_slice(&(REQUEST | ACKNOWLEDGE).to_ne_bytes());
+    request
 }
 
 /// Appends an attribute.

@@ -1,0 +1,192 @@
+//! Single numbers and switches of a driver, by the names that ethtool(8) gives
+//! them: read one, set one.
+
+use super::{
+    Ethtool, EthtoolError, HEADER, HEADER_NAME, Question, attributes, features, message, number, text,
+};
+
+/// A group of values with its questions (`ETHTOOL_MSG_*` of
+/// linux/ethtool_netlink.h).
+struct Group {
+    name: &'static str,
+    ask: Question,
+    set: Question,
+    values: &'static [(&'static str, u16, Width)],
+}
+
+/// How an attribute holds a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Width {
+    Number,
+    Switch,
+}
+
+use Width::{Number, Switch};
+
+const GROUPS: [Group; 4] = [
+    Group {
+        name: "rings",
+        ask: Question { command: 15, what: "rings" },
+        set: Question { command: 16, what: "rings" },
+        values: &[("rx", 6, Number), ("rx-mini", 7, Number), ("rx-jumbo", 8, Number), ("tx", 9, Number)],
+    },
+    Group {
+        name: "channels",
+        ask: Question { command: 17, what: "channels" },
+        set: Question { command: 18, what: "channels" },
+        values: &[("rx", 6, Number), ("tx", 7, Number), ("other", 8, Number), ("combined", 9, Number)],
+    },
+    Group {
+        name: "coalesce",
+        ask: Question { command: 19, what: "interrupt coalescing" },
+        set: Question { command: 20, what: "interrupt coalescing" },
+        values: &[
+            ("rx-usecs", 2, Number),
+            ("rx-frames", 3, Number),
+            ("rx-usecs-irq", 4, Number),
+            ("rx-frames-irq", 5, Number),
+            ("tx-usecs", 6, Number),
+            ("tx-frames", 7, Number),
+            ("tx-usecs-irq", 8, Number),
+            ("tx-frames-irq", 9, Number),
+            ("stats-block-usecs", 10, Number),
+            ("adaptive-rx", 11, Switch),
+            ("adaptive-tx", 12, Switch),
+            ("pkt-rate-low", 13, Number),
+            ("rx-usecs-low", 14, Number),
+            ("rx-frames-low", 15, Number),
+            ("tx-usecs-low", 16, Number),
+            ("tx-frames-low", 17, Number),
+            ("pkt-rate-high", 18, Number),
+            ("rx-usecs-high", 19, Number),
+            ("rx-frames-high", 20, Number),
+            ("tx-usecs-high", 21, Number),
+            ("tx-frames-high", 22, Number),
+            ("sample-interval", 23, Number),
+            ("cqe-mode-tx", 24, Switch),
+            ("cqe-mode-rx", 25, Switch),
+        ],
+    },
+    Group {
+        name: "pause",
+        ask: Question { command: 21, what: "pause frames" },
+        set: Question { command: 22, what: "pause frames" },
+        values: &[("autoneg", 2, Switch), ("rx", 3, Switch), ("tx", 4, Switch)],
+    },
+];
+
+const FEATURES: &str = "features";
+
+fn find(group: &str, name: &str) -> Result<(&'static Group, u16, Width), String> {
+    let found = GROUPS
+        .iter()
+        .find(|known| known.name == group)
+        .ok_or_else(|| format!("no group \"{group}\": channels, rings, coalesce, features, pause"))?;
+    let value = found.values.iter().find(|(known, ..)| *known == name).ok_or_else(|| {
+        let names: Vec<&str> = found.values.iter().map(|(known, ..)| *known).collect();
+        format!("{group} has no \"{name}\": {}", names.join(", "))
+    })?;
+    Ok((found, value.1, value.2))
+}
+
+fn switched(value: &str) -> Result<bool, String> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(format!("\"{value}\" is neither on nor off")),
+    }
+}
+
+fn encode(width: Width, value: &str) -> Result<Vec<u8>, String> {
+    match width {
+        Number => {
+            let number: u32 = value.parse().map_err(|_| format!("\"{value}\" is not a whole number"))?;
+            Ok(number.to_ne_bytes().to_vec())
+        }
+        Switch => switched(value).map(|on| vec![u8::from(on)]),
+    }
+}
+
+impl Ethtool {
+    /// Looks at group, name and value without asking the driver; says what is
+    /// wrong. Groups are `channels`, `rings`, `coalesce`, `pause` and `features`.
+    pub fn check(group: &str, name: &str, value: &str) -> Result<(), String> {
+        if group == FEATURES {
+            features::single(name)?;
+            return switched(value).map(|_| ());
+        }
+        let (_, _, width) = find(group, name)?;
+        encode(width, value).map(|_| ())
+    }
+
+    /// A value, `64`, `on` or `off`; `None` when the driver does not have it.
+    pub fn value(
+        &mut self,
+        interface: &str,
+        group: &str,
+        name: &str,
+    ) -> Result<Option<String>, EthtoolError> {
+        let on_off = |on: bool| (if on { "on" } else { "off" }).to_owned();
+        if group == FEATURES {
+            return Ok(self.features(interface)?.get(name).map(|&on| on_off(on)));
+        }
+        let (group, attribute, width) = find(group, name).map_err(not_settable(interface))?;
+        let body = match self.ask(interface, group.ask) {
+            Err(EthtoolError::NotSupported { .. }) => return Ok(None),
+            other => other?,
+        };
+        let found =
+            attributes(&body).find(|(kind, _)| *kind == attribute).and_then(|(_, value)| number(value));
+        Ok(found.map(|number| match width {
+            Number => number.to_string(),
+            Switch => on_off(number != 0),
+        }))
+    }
+
+    /// Sets a value. Whether the driver rounded it is for the caller to read.
+    pub fn set_value(
+        &mut self,
+        interface: &str,
+        group: &str,
+        name: &str,
+        value: &str,
+    ) -> Result<(), EthtoolError> {
+        if group == FEATURES {
+            let feature = features::single(name).map_err(not_settable(interface))?;
+            let on = switched(value).map_err(not_settable(interface))?;
+            return self.set_feature(interface, feature, on);
+        }
+        let (group, attribute, width) = find(group, name).map_err(not_settable(interface))?;
+        let value = encode(width, value).map_err(not_settable(interface))?;
+        self.change(interface, group.set, |out| {
+            message::nest(out, HEADER, |out| message::put(out, HEADER_NAME, &text(interface)));
+            message::put(out, attribute, &value);
+        })
+    }
+}
+
+fn not_settable(interface: &str) -> impl Fn(String) -> EthtoolError {
+    move |reason| EthtoolError::NotSettable { interface: interface.to_owned(), reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_what_is_wrong_before_asking() {
+        for (group, name, value, part) in [
+            ("queues", "rx", "1", "no group \"queues\""),
+            ("rings", "combined", "1", "rx, rx-mini, rx-jumbo, tx"),
+            ("rings", "rx", "many", "not a whole number"),
+            ("coalesce", "adaptive-rx", "1", "neither on nor off"),
+            ("features", "tx-tcp-segmentation", "yes", "neither on nor off"),
+            ("features", "tcp-segmentation-offload", "on", "tx-tcp-segmentation"),
+        ] {
+            let message = Ethtool::check(group, name, value).unwrap_err();
+            assert!(message.contains(part), "{message}");
+        }
+        assert_eq!(Ethtool::check("channels", "combined", "8"), Ok(()));
+        assert_eq!(Ethtool::check("features", "generic-receive-offload", "off"), Ok(()));
+    }
+}

@@ -1,0 +1,192 @@
+//! Reading settings, and applying a plan: everything is checked, then the
+//! journal is on disk, then each step is written and read back; the first
+//! failure puts everything back.
+
+use std::collections::BTreeSet;
+
+use clearstream_schema::plan::{PLAN_SCHEMA, Plan, Setting, Values};
+use jiff::Timestamp;
+
+use crate::{
+    Event, Identity, Options, PlanError, SettingError,
+    folder::{self, Locked},
+    journal::{Change, Head, Journal, Mark, SCHEMA, VERSION},
+    meaning::same,
+    restore,
+    revert::is_here,
+};
+
+/// The version of plans that is read.
+const PLAN_VERSION: u32 = 1;
+
+/// What applying did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applied {
+    /// Name of the journal; absent when everything was as desired already.
+    pub journal: Option<String>,
+    /// Indices of the steps that changed something.
+    pub changed: Vec<usize>,
+}
+
+/// Texts that settings hold; those that are not on this host are left out.
+pub fn read(settings: &[Setting], options: &Options) -> Result<Values, PlanError> {
+    let mut values = Values::new();
+    for setting in settings {
+        if let Some(value) = options.target.read(setting).map_err(PlanError::Unfit)? {
+            values.insert(setting.clone(), value);
+        }
+    }
+    Ok(values)
+}
+
+/// Applies a plan in the order of its steps, all or nothing. Steps whose
+/// setting holds the desired value already are left alone, so that applying
+/// twice changes nothing the second time and leaves no second journal.
+pub fn apply(plan: &Plan, options: &Options) -> Result<Applied, PlanError> {
+    let identity = options.target.identity()?;
+    check_fits(plan, &identity)?;
+    let locked = Locked::lock(&options.journals)?;
+    locked.sweep()?;
+    refuse_interrupted(options, &identity)?;
+    let (indices, changes): (Vec<usize>, Vec<Change>) = changes(plan, options)?.into_iter().unzip();
+    if changes.is_empty() {
+        return Ok(Applied { journal: None, changed: indices });
+    }
+    let now = Timestamp::now();
+    let (name, path) = locked.free_name(now);
+    let head = Head {
+        schema: SCHEMA.to_owned(),
+        version: VERSION,
+        time: now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        purpose: plan.purpose.clone(),
+        identity,
+        changes,
+    };
+    let mut journal = Journal::create(path, name.clone(), head, || options.tell(Event::JournalBegun))?;
+    options.tell(Event::Journaled { journal: &name });
+    for (change, step) in indices.iter().enumerate() {
+        journal.mark(Mark::Writing(change)).or_else(|error| undo_unwritten(&mut journal, error, options))?;
+        if let Err(source) = write_back(&journal.head.changes[change], options) {
+            return undo(&mut journal, step + 1, source, options);
+        }
+    }
+    // A later step may have changed what an earlier one wrote.
+    for (change, step) in journal.head.changes.clone().iter().zip(&indices) {
+        if let Err(source) = holds(&change.setting, &change.new, options) {
+            return undo(&mut journal, step + 1, source, options);
+        }
+    }
+    journal.mark(Mark::Applied).or_else(|error| undo_unwritten(&mut journal, error, options))?;
+    options.tell(Event::Ended);
+    Ok(Applied { journal: Some(name), changed: indices })
+}
+
+fn check_fits(plan: &Plan, here: &Identity) -> Result<(), PlanError> {
+    if plan.schema != PLAN_SCHEMA || plan.version != PLAN_VERSION {
+        return Err(PlanError::OtherSchema { schema: plan.schema.clone(), version: plan.version });
+    }
+    if plan.host.name != here.name {
+        return Err(PlanError::OtherHost { wanted: plan.host.name.clone(), found: here.name.clone() });
+    }
+    // A plan may name the version without the distribution's suffix.
+    let is_version_of = |release: &str| {
+        release
+            .strip_prefix(plan.host.kernel.as_str())
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    };
+    if plan.host.kernel.is_empty() || !is_version_of(&here.kernel) {
+        return Err(PlanError::OtherKernel { wanted: plan.host.kernel.clone(), found: here.kernel.clone() });
+    }
+    let mut seen = BTreeSet::new();
+    match plan.steps.iter().find(|step| !seen.insert(&step.setting)) {
+        Some(step) => Err(PlanError::Twice { setting: step.setting.clone() }),
+        None => Ok(()),
+    }
+}
+
+/// On top of a half-made change nothing could be told apart later.
+fn refuse_interrupted(options: &Options, here: &Identity) -> Result<(), PlanError> {
+    for name in folder::names(&options.journals)? {
+        // A damaged journal of another time does not stop this host from being changed.
+        let Ok(journal) = folder::open(&options.journals, &name) else { continue };
+        if journal.is_interrupted() && is_here(&journal.head.identity, here) {
+            return Err(PlanError::Interrupted { journal: name });
+        }
+    }
+    Ok(())
+}
+
+/// What has to be written, by index of the step. Nothing is written while
+/// this looks whether all of it can be, forth and back.
+fn changes(plan: &Plan, options: &Options) -> Result<Vec<(usize, Change)>, PlanError> {
+    let target = &options.target;
+    let mut changes = Vec::new();
+    for (index, step) in plan.steps.iter().enumerate() {
+        let setting = step.setting.clone();
+        let Some(new) = step.desired.clone() else {
+            let reason = "cannot be taken away: give the text that it is to hold".to_owned();
+            return Err(PlanError::Unfit(SettingError::Invalid { setting, reason }));
+        };
+        let old = target.read(&setting).map_err(PlanError::Unfit)?;
+        let old = old.ok_or_else(|| PlanError::Unfit(SettingError::Absent { setting: setting.clone() }))?;
+        if same(&setting, &new, &old) {
+            continue;
+        }
+        target.check(&setting, &new).map_err(PlanError::Unfit)?;
+        target.check(&setting, &old).map_err(PlanError::Unfit)?;
+        changes.push((index, Change { setting, old, new }));
+    }
+    Ok(changes)
+}
+
+fn write_back(change: &Change, options: &Options) -> Result<(), SettingError> {
+    write_and_read(&change.setting, &change.new, options)
+}
+
+/// Writes one text and looks whether the setting holds it.
+pub(crate) fn write_and_read(setting: &Setting, value: &str, options: &Options) -> Result<(), SettingError> {
+    options.tell(Event::Writing { setting });
+    options.target.write(setting, value)?;
+    options.tell(Event::Written { setting });
+    holds(setting, value, options)?;
+    options.tell(Event::ReadBack { setting });
+    Ok(())
+}
+
+fn holds(setting: &Setting, wanted: &str, options: &Options) -> Result<(), SettingError> {
+    let found = options.target.read(setting)?;
+    let found = found.ok_or_else(|| SettingError::Absent { setting: setting.clone() })?;
+    if same(setting, wanted, &found) {
+        return Ok(());
+    }
+    Err(SettingError::Altered { setting: setting.clone(), wanted: wanted.to_owned(), found })
+}
+
+/// Puts back what the steps up to the failed one wrote.
+fn undo(
+    journal: &mut Journal,
+    step: usize,
+    source: SettingError,
+    options: &Options,
+) -> Result<Applied, PlanError> {
+    let reason = format!("step {step} failed: {source}");
+    match restore::restore(journal, Some(reason.clone()), true, options) {
+        Ok(_) => Err(PlanError::StepFailed { step, source }),
+        Err(error) => Err(not_restored(journal, reason, error)),
+    }
+}
+
+/// The same when the journal itself cannot be written: without marks.
+fn undo_unwritten(journal: &mut Journal, error: PlanError, options: &Options) -> Result<(), PlanError> {
+    match restore::put_back(journal, options, |_, _| Ok(())) {
+        Ok(_) => Err(PlanError::JournalFailed { source: Box::new(error) }),
+        Err(inner) => Err(not_restored(journal, error.to_string(), inner)),
+    }
+}
+
+fn not_restored(journal: &Journal, reason: String, error: PlanError) -> PlanError {
+    match error {
+        PlanError::Unfit(source) => PlanError::NotRestored { reason, journal: journal.name.clone(), source },
+        other => other,
+    }
+}

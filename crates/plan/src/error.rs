@@ -1,0 +1,256 @@
+//! What can go wrong, one line each.
+
+use std::{fmt, io, path::PathBuf};
+
+use clearstream_netlink::{NetlinkError, ethtool::EthtoolError};
+use clearstream_schema::plan::Setting;
+
+/// One setting that could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingError {
+    /// It is not on this host.
+    #[error("{setting}: not on this host (a module not loaded, another kernel, or another namespace)")]
+    Absent {
+        /// Which.
+        setting: Setting,
+    },
+    /// It cannot be written here at all.
+    #[error("{setting}: read-only here ({path} is mounted read-only, or belongs to the host outside)")]
+    ReadOnly {
+        /// Which.
+        setting: Setting,
+        /// The file.
+        path: PathBuf,
+    },
+    /// Only root may.
+    #[error("{setting}: not permitted: run as root")]
+    NotPermitted {
+        /// Which.
+        setting: Setting,
+    },
+    /// The name or the value makes no sense.
+    #[error("{setting}: {reason}")]
+    Invalid {
+        /// Which.
+        setting: Setting,
+        /// Why, and what to write instead.
+        reason: String,
+    },
+    /// The kernel refused a value.
+    #[error("{setting}: the kernel rejects \"{value}\": {source}")]
+    Rejected {
+        /// Which.
+        setting: Setting,
+        /// The value.
+        value: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The kernel took the value and made another one of it.
+    #[error("{setting}: the kernel took \"{wanted}\" but holds \"{found}\" now")]
+    Altered {
+        /// Which.
+        setting: Setting,
+        /// What was written.
+        wanted: String,
+        /// What was read back.
+        found: String,
+    },
+    /// It could not be read.
+    #[error("{setting}: cannot be read: {source}")]
+    Unreadable {
+        /// Which.
+        setting: Setting,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// An interface's link or queueing discipline.
+    #[error("{setting}: {source}")]
+    Netlink {
+        /// Which.
+        setting: Setting,
+        /// What the kernel said.
+        source: NetlinkError,
+    },
+    /// An interface's driver.
+    #[error("{setting}: {source}")]
+    Driver {
+        /// Which.
+        setting: Setting,
+        /// What the driver said.
+        source: EthtoolError,
+    },
+}
+
+/// A live value that is neither what the journal wrote nor what it found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conflict {
+    /// Which.
+    pub setting: Setting,
+    /// What is there.
+    pub live: String,
+    /// What was written.
+    pub ours: String,
+    /// What was there before.
+    pub old: String,
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { setting, live, ours, old } = self;
+        write!(f, "{setting} is \"{live}\", neither \"{ours}\" (set) nor \"{old}\" (before)")
+    }
+}
+
+/// A plan or journal that was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// Made for another host.
+    #[error("this plan was made for host {wanted} and this is {found}: make one here with `tune plan`")]
+    OtherHost {
+        /// In the plan.
+        wanted: String,
+        /// Here.
+        found: String,
+    },
+    /// Made for another kernel.
+    #[error("this plan was made for kernel {wanted} and this is {found}: make it again with `tune plan`")]
+    OtherKernel {
+        /// In the plan.
+        wanted: String,
+        /// Here.
+        found: String,
+    },
+    /// Not a plan of this format.
+    #[error("not a plan that this version reads: schema \"{schema}\" version {version}")]
+    OtherSchema {
+        /// Its schema.
+        schema: String,
+        /// Its version.
+        version: u32,
+    },
+    /// The plan names a setting twice.
+    #[error("{setting} is in the plan twice: keep one step")]
+    Twice {
+        /// Which.
+        setting: Setting,
+    },
+    /// Checked before anything was changed.
+    #[error("nothing was changed: {0}")]
+    Unfit(#[source] SettingError),
+    /// A step failed; everything was put back.
+    #[error("step {step} failed and everything is as before: {source}")]
+    StepFailed {
+        /// Counted from 1.
+        step: usize,
+        /// Why.
+        source: SettingError,
+    },
+    /// Something failed and putting back failed too.
+    #[error(
+        "{reason}; putting back failed as well: {source}; journal {journal} keeps the old values: remove the cause, then run `tune recover`"
+    )]
+    NotRestored {
+        /// What had failed first.
+        reason: String,
+        /// The journal.
+        journal: String,
+        /// Why putting back failed.
+        source: SettingError,
+    },
+    /// Live values are neither ours nor the old ones.
+    #[error("journal {journal}: nothing was put back: {}; --force puts the old values back anyway", join(.conflicts))]
+    Conflicts {
+        /// The journal.
+        journal: String,
+        /// Which.
+        conflicts: Vec<Conflict>,
+    },
+    /// The journal was written in an earlier life of the host.
+    #[error(
+        "journal {journal}: the host was booted since, so what it changed is gone already; nothing to put back"
+    )]
+    Booted {
+        /// The journal.
+        journal: String,
+    },
+    /// The journal belongs to a lab, or to the host outside of it.
+    #[error("journal {journal} was written on {host} in another network namespace: revert it there")]
+    Elsewhere {
+        /// The journal.
+        journal: String,
+        /// Host name in the journal.
+        host: String,
+    },
+    /// It was put back before.
+    #[error("journal {journal} was reverted already; nothing to do")]
+    RevertedAlready {
+        /// The journal.
+        journal: String,
+    },
+    /// An earlier apply or revert did not end.
+    #[error("journal {journal} was interrupted: run `tune recover` first")]
+    Interrupted {
+        /// The journal.
+        journal: String,
+    },
+    /// No journal of that name.
+    #[error("there is no journal \"{journal}\" in {}: `tune history` lists them", .folder.display())]
+    NoJournal {
+        /// Name.
+        journal: String,
+        /// Folder.
+        folder: PathBuf,
+    },
+    /// The file is damaged.
+    #[error("{}: not a readable journal: {reason}; nothing was done", .path.display())]
+    Damaged {
+        /// File.
+        path: PathBuf,
+        /// Where and why.
+        reason: String,
+    },
+    /// Another process applies or reverts.
+    #[error("another plan is being applied or reverted on this host ({} is locked): wait for it", .path.display())]
+    Busy {
+        /// The lock.
+        path: PathBuf,
+    },
+    /// The journal folder.
+    #[error("cannot {step} {}: {source}; CLEARSTREAM_PLANS names another folder for journals", .path.display())]
+    Storage {
+        /// What was being done.
+        step: &'static str,
+        /// File or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The journal could not be continued, so everything was put back.
+    #[error("the journal could not be written and everything is as before: {source}")]
+    JournalFailed {
+        /// Why.
+        source: Box<PlanError>,
+    },
+    /// There is no folder for journals.
+    #[error("no folder for journals: set CLEARSTREAM_PLANS or HOME, or run as root")]
+    NoFolder,
+    /// The host does not say who it is.
+    #[error("cannot tell which host this is: {what}: {source}")]
+    Identity {
+        /// What was asked.
+        what: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The effective values could not be looked at.
+    #[error("cannot look at a connection over loopback: {source}")]
+    Connection {
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+fn join(conflicts: &[Conflict]) -> String {
+    conflicts.iter().map(Conflict::to_string).collect::<Vec<_>>().join("; ")
+}

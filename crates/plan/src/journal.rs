@@ -1,0 +1,187 @@
+//! The journal of one plan: what was there, what was written, how far it got.
+//! JSON Lines. The first line holds everything that putting back needs and is
+//! on disk before the first change; the others are marks that are added.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
+
+use clearstream_schema::plan::{JournalState, Setting};
+use serde::{Deserialize, Serialize};
+
+use crate::{Identity, PlanError};
+
+pub(crate) const SCHEMA: &str = "clearstream.plan-journal";
+pub(crate) const VERSION: u32 = 1;
+
+/// The first line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Head {
+    pub(crate) schema: String,
+    pub(crate) version: u32,
+    /// RFC 3339, UTC.
+    pub(crate) time: String,
+    pub(crate) purpose: String,
+    pub(crate) identity: Identity,
+    /// In the order of writing.
+    pub(crate) changes: Vec<Change>,
+}
+
+/// A setting with the text before and after.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Change {
+    pub(crate) setting: Setting,
+    pub(crate) old: String,
+    pub(crate) new: String,
+}
+
+/// The lines after the first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Mark {
+    /// The change of this index is about to be written.
+    Writing(usize),
+    /// All changes are made and read back.
+    Applied,
+    /// From here on old values are put back.
+    Reverting {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+        force: bool,
+    },
+    /// All old values are back.
+    Reverted,
+}
+
+/// A journal as it is on disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Journal {
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
+    pub(crate) head: Head,
+    pub(crate) marks: Vec<Mark>,
+}
+
+impl Journal {
+    pub(crate) fn state(&self) -> JournalState {
+        match self.marks.iter().rev().find(|mark| !matches!(mark, Mark::Writing(_))) {
+            None => JournalState::Applying,
+            Some(Mark::Reverted) => JournalState::Reverted,
+            Some(Mark::Reverting { .. }) => JournalState::Reverting,
+            Some(Mark::Applied | Mark::Writing(_)) => JournalState::Applied,
+        }
+    }
+
+    /// It has neither ended in after nor in before.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        matches!(self.state(), JournalState::Applying | JournalState::Reverting)
+    }
+
+    /// Why it was put back, where it was not the user's wish.
+    pub(crate) fn reason(&self) -> Option<&str> {
+        self.marks.iter().rev().find_map(|mark| match mark {
+            Mark::Reverting { reason, .. } => reason.as_deref(),
+            _ => None,
+        })
+    }
+
+    /// The revert that was begun was a forced one.
+    pub(crate) fn is_forced(&self) -> bool {
+        self.marks.iter().any(|mark| matches!(mark, Mark::Reverting { force: true, .. }))
+    }
+
+    /// The change that was being written last: its live text may be anything.
+    pub(crate) fn last_written(&self) -> Option<usize> {
+        self.marks.iter().rev().find_map(|mark| match mark {
+            Mark::Writing(index) => Some(*index),
+            _ => None,
+        })
+    }
+
+    /// Makes the file: complete and synced under another name first, then
+    /// renamed, then the folder synced, so that a journal that has its name is whole.
+    pub(crate) fn create(
+        path: PathBuf,
+        name: String,
+        head: Head,
+        begun: impl FnOnce(),
+    ) -> Result<Self, PlanError> {
+        let unfinished = path.with_extension("new");
+        let mut line = serde_json::to_string(&head).unwrap_or_default();
+        line.push('\n');
+        let write = || {
+            let mut file =
+                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+            file.write_all(line.as_bytes())?;
+            file.sync_all()
+        };
+        write().map_err(storage("write the journal", &unfinished))?;
+        begun();
+        fs::rename(&unfinished, &path).map_err(storage("name the journal", &path))?;
+        sync_folder_of(&path)?;
+        Ok(Self { name, path, head, marks: Vec::new() })
+    }
+
+    /// Adds a mark, synced. A torn line that a crash left is ended first.
+    pub(crate) fn mark(&mut self, mark: Mark) -> Result<(), PlanError> {
+        let text = serde_json::to_string(&mark).unwrap_or_default();
+        let write = || {
+            let torn = !fs::read(&self.path)?.ends_with(b"\n");
+            let mut file = OpenOptions::new().append(true).open(&self.path)?;
+            let line = if torn { format!("\n{text}\n") } else { format!("{text}\n") };
+            file.write_all(line.as_bytes())?;
+            file.sync_data()
+        };
+        write().map_err(storage("write the journal", &self.path))?;
+        self.marks.push(mark);
+        Ok(())
+    }
+
+    /// Reads a journal. The first line must be whole; of the marks a line that
+    /// was torn by a crash is left out, since what it announced was not begun.
+    pub(crate) fn open(path: &Path, name: &str) -> Result<Self, PlanError> {
+        let bytes = fs::read(path).map_err(storage("read", path))?;
+        let damaged = |reason: String| PlanError::Damaged { path: path.to_owned(), reason };
+        let Some(end) = bytes.iter().position(|&byte| byte == b'\n') else {
+            return Err(damaged("its first line is not whole".to_owned()));
+        };
+        let head: Head =
+            serde_json::from_slice(&bytes[..end]).map_err(|error| damaged(format!("line 1: {error}")))?;
+        if head.schema != SCHEMA || head.version != VERSION {
+            let found = format!("line 1: schema \"{}\" version {}", head.schema, head.version);
+            return Err(damaged(format!("{found}, this version reads \"{SCHEMA}\" version {VERSION}")));
+        }
+        let lines: Vec<&[u8]> = bytes[end + 1..].split(|&byte| byte == b'\n').collect();
+        let mut marks = Vec::new();
+        for (index, line) in lines.iter().enumerate().filter(|(_, line)| !line.is_empty()) {
+            match serde_json::from_slice(line) {
+                Ok(Mark::Writing(step)) if step >= head.changes.len() => {
+                    return Err(damaged(format!("line {}: there is no change {step}", index + 2)));
+                }
+                Ok(mark) => marks.push(mark),
+                Err(error) if is_torn(&error, line) => {}
+                Err(error) => return Err(damaged(format!("line {}: {error}", index + 2))),
+            }
+        }
+        Ok(Self { name: name.to_owned(), path: path.to_owned(), head, marks })
+    }
+}
+
+/// The line ends too early, as an interrupted write leaves it; anything else
+/// was not written by this program.
+fn is_torn(error: &serde_json::Error, line: &[u8]) -> bool {
+    error.is_eof() && line.first().is_some_and(|byte| matches!(byte, b'"' | b'{'))
+}
+
+pub(crate) fn sync_folder_of(path: &Path) -> Result<(), PlanError> {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(storage("sync", folder))
+}
+
+pub(crate) fn storage(step: &'static str, path: &Path) -> impl Fn(io::Error) -> PlanError {
+    let path = path.to_owned();
+    move |source| PlanError::Storage { step, path: path.clone(), source }
+}

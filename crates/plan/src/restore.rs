@@ -1,0 +1,118 @@
+//! Putting back what a journal found.
+
+use clearstream_schema::plan::Setting;
+
+use crate::{
+    Conflict, Event, Options, PlanError, SettingError,
+    apply::write_and_read,
+    journal::{Change, Journal, Mark},
+    meaning::same,
+    qdisc::is_default,
+};
+
+/// Writing one setting may change another (a device's channels take its rings
+/// along), so looking and writing is repeated this often at most.
+const PASS_COUNT: usize = 3;
+
+/// Looks at everything first, then puts back every old value that is not in
+/// force, marks and all. Unless forced, refuses where a live value is neither
+/// old nor new. Returns how many were written.
+pub(crate) fn restore(
+    journal: &mut Journal,
+    reason: Option<String>,
+    force: bool,
+    options: &Options,
+) -> Result<u64, PlanError> {
+    if !force {
+        let conflicts = conflicts(journal, options)?;
+        if !conflicts.is_empty() {
+            return Err(PlanError::Conflicts { journal: journal.name.clone(), conflicts });
+        }
+    }
+    check_writable(journal, force, options)?;
+    journal.mark(Mark::Reverting { reason, force })?;
+    options.tell(Event::Reverting);
+    let count = put_back(journal, options, |journal, index| journal.mark(Mark::Writing(index)))?;
+    journal.mark(Mark::Reverted)?;
+    options.tell(Event::Ended);
+    Ok(count)
+}
+
+/// Live values that somebody else wrote. Of the change that was being written
+/// when a crash came, any value may be ours: the kernel may have rounded it.
+fn conflicts(journal: &Journal, options: &Options) -> Result<Vec<Conflict>, PlanError> {
+    let in_flight = journal.last_written().filter(|_| journal.is_interrupted());
+    let mut conflicts = Vec::new();
+    for (index, change) in journal.head.changes.iter().enumerate() {
+        let Change { setting, old, new } = change;
+        let live = live(setting, options)?;
+        if in_flight != Some(index) && !same(setting, old, &live) && !same(setting, new, &live) {
+            let (setting, ours, old) = (setting.clone(), new.clone(), old.clone());
+            conflicts.push(Conflict { setting, live, ours, old });
+        }
+    }
+    Ok(conflicts)
+}
+
+/// What has to be written can be; forced, a setting that is gone is left out.
+fn check_writable(journal: &Journal, force: bool, options: &Options) -> Result<(), PlanError> {
+    for Change { setting, old, .. } in &journal.head.changes {
+        match live(setting, options) {
+            Err(PlanError::Unfit(SettingError::Absent { .. })) if force => {}
+            Err(error) => return Err(error),
+            Ok(live) if same(setting, old, &live) => {}
+            Ok(_) => options.target.check(setting, old).map_err(PlanError::Unfit)?,
+        }
+    }
+    Ok(())
+}
+
+/// Writes old values until all are in force; `before` is told of each write.
+pub(crate) fn put_back(
+    journal: &mut Journal,
+    options: &Options,
+    mut before: impl FnMut(&mut Journal, usize) -> Result<(), PlanError>,
+) -> Result<u64, PlanError> {
+    // The last change first. A default qdisc comes after all others, because
+    // the kernel makes it anew by the sysctls and queues that it finds then.
+    let mut order: Vec<usize> = (0..journal.head.changes.len()).rev().collect();
+    order.sort_by_key(|&index| {
+        let change = &journal.head.changes[index];
+        matches!(change.setting, Setting::Qdisc { .. }) && is_default(&change.old)
+    });
+    let mut written = 0;
+    for _ in 0..PASS_COUNT {
+        let mut is_quiet = true;
+        for &index in &order {
+            let Change { setting, old, .. } = journal.head.changes[index].clone();
+            let live = match live(&setting, options) {
+                // Only a forced revert gets here.
+                Err(PlanError::Unfit(SettingError::Absent { .. })) => continue,
+                other => other?,
+            };
+            if same(&setting, &old, &live) {
+                continue;
+            }
+            is_quiet = false;
+            before(journal, index)?;
+            write_and_read(&setting, &old, options).map_err(PlanError::Unfit)?;
+            written += 1;
+        }
+        if is_quiet {
+            return Ok(written);
+        }
+    }
+    for Change { setting, old, .. } in &journal.head.changes {
+        let found = live(setting, options)?;
+        if !same(setting, old, &found) {
+            let (setting, wanted) = (setting.clone(), old.clone());
+            return Err(PlanError::Unfit(SettingError::Altered { setting, wanted, found }));
+        }
+    }
+    Ok(written)
+}
+
+fn live(setting: &Setting, options: &Options) -> Result<String, PlanError> {
+    let live = options.target.read(setting).map_err(PlanError::Unfit)?;
+    live.ok_or_else(|| PlanError::Unfit(SettingError::Absent { setting: setting.clone() }))
+}

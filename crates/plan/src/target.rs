@@ -1,0 +1,129 @@
+//! What plans are carried out on, and how: the settings of a host, who it is,
+//! where its journals are.
+
+use std::{fmt, path::PathBuf, sync::Arc};
+
+use clearstream_schema::plan::Setting;
+use serde::{Deserialize, Serialize};
+
+use crate::{Host, PlanError, SettingError, folder};
+
+/// Holds settings. [`Host`] is the one of this machine.
+pub trait Target: Send + Sync {
+    /// The text that a setting holds, in the spelling that writing takes;
+    /// `None` when the setting is not there.
+    fn read(&self, setting: &Setting) -> Result<Option<String>, SettingError>;
+
+    /// Writes a text. What the kernel makes of it is the caller's to read back.
+    fn write(&self, setting: &Setting, value: &str) -> Result<(), SettingError>;
+
+    /// Fails when writing `value` cannot work, without writing.
+    fn check(&self, setting: &Setting, value: &str) -> Result<(), SettingError>;
+
+    /// Who this is.
+    fn identity(&self) -> Result<Identity, PlanError>;
+
+    /// Sockets, queues and interrupts can be looked at: this is a running kernel.
+    fn is_live(&self) -> bool;
+}
+
+/// A host, its kernel's life and its network namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Host name.
+    pub name: String,
+    /// Kernel release.
+    pub kernel: String,
+    /// `/proc/sys/kernel/random/boot_id`.
+    pub boot: String,
+    /// Absent for a directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<Namespace>,
+}
+
+/// A network namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Namespace {
+    /// Inode, unique while the namespace lives.
+    pub inode: u64,
+    /// `SO_NETNS_COOKIE`, unique until the next boot; absent before Linux 5.14.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cookie: Option<u64>,
+}
+
+/// What happens while a plan is applied or reverted, in this order: the
+/// journal is on disk, then for each step `Writing`, `Written` and `ReadBack`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// The journal is begun under another name.
+    JournalBegun,
+    /// The journal is on disk under its name.
+    Journaled {
+        /// Its name.
+        journal: &'a str,
+    },
+    /// The journal names the step that is about to be written.
+    Writing {
+        /// Which setting.
+        setting: &'a Setting,
+    },
+    /// The kernel has taken the text.
+    Written {
+        /// Which setting.
+        setting: &'a Setting,
+    },
+    /// The text was read back and is right.
+    ReadBack {
+        /// Which setting.
+        setting: &'a Setting,
+    },
+    /// The journal says that everything is put back from here on.
+    Reverting,
+    /// The journal says that it is over.
+    Ended,
+}
+
+/// Receives events.
+pub type OnEvent = Arc<dyn Fn(Event<'_>) + Send + Sync>;
+
+/// Where and how plans are carried out.
+#[derive(Clone)]
+pub struct Options {
+    /// The host.
+    pub target: Arc<dyn Target>,
+    /// Folder of the journals; made when it is not there.
+    pub journals: PathBuf,
+    /// Told of every step.
+    pub on_event: OnEvent,
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options").field("journals", &self.journals).finish_non_exhaustive()
+    }
+}
+
+impl Options {
+    /// This machine, in the namespaces of the calling thread. Journals are in
+    /// `$CLEARSTREAM_PLANS` where that is set, for root in
+    /// `/var/lib/clearstream/plans`, for others in
+    /// `$XDG_STATE_HOME/clearstream/plans` (`~/.local/state` by default).
+    pub fn live() -> Result<Self, PlanError> {
+        Ok(Self::new(Host::live(), folder::usual()?))
+    }
+
+    /// Any target, any folder of journals.
+    pub fn new(target: impl Target + 'static, journals: impl Into<PathBuf>) -> Self {
+        Self { target: Arc::new(target), journals: journals.into(), on_event: Arc::new(|_| ()) }
+    }
+
+    /// The same, telling of every step.
+    #[must_use]
+    pub fn telling(self, on_event: impl Fn(Event<'_>) + Send + Sync + 'static) -> Self {
+        Self { on_event: Arc::new(on_event), ..self }
+    }
+
+    pub(crate) fn tell(&self, event: Event<'_>) {
+        (self.on_event)(event);
+    }
+}

@@ -1,0 +1,73 @@
+//! Whether a plan is in force: every setting read back, and what a new socket
+//! and an interrupt really get.
+
+use clearstream_schema::plan::{Check, Effect, Plan, Setting, Step, Verification};
+
+use crate::{Options, PlanError, SettingError, effective, meaning::same};
+
+/// Compares a plan with what is in force on this host, which need not have
+/// been changed by it. Nothing is written; where the plan sets what a new
+/// connection gets, one is made over loopback and looked at.
+pub fn verify(plan: &Plan, options: &Options) -> Result<Verification, PlanError> {
+    let mut checks: Vec<Check> = plan.steps.iter().map(|step| read_back(step, options)).collect();
+    for step in &plan.steps {
+        checks.extend(interrupt(step, options));
+    }
+    if options.target.is_live() {
+        checks.extend(effective::checks(plan, options));
+    }
+    Ok(Verification { checks })
+}
+
+fn read_back(step: &Step, options: &Options) -> Check {
+    let subject = step.setting.to_string();
+    let expected = step.desired.clone().unwrap_or_default();
+    let (found, problem) = match options.target.read(&step.setting) {
+        Ok(Some(found)) => (Some(found), None),
+        Ok(None) => (None, Some(SettingError::Absent { setting: step.setting.clone() }.to_string())),
+        Err(error) => (None, Some(error.to_string())),
+    };
+    let holds = found.as_deref().is_some_and(|found| same(&step.setting, &expected, found));
+    let note = problem.or_else(|| who_sees(step.effect).map(str::to_owned));
+    Check { subject, expected, found, holds, note }
+}
+
+/// Who does not see a value that is in force.
+fn who_sees(effect: Effect) -> Option<&'static str> {
+    match effect {
+        Effect::Now | Effect::LinkFlap => None,
+        Effect::NewSockets => Some("sockets made before keep the old value: restart what holds them"),
+        Effect::Handshake => Some("connections made before keep what they negotiated"),
+        Effect::NewQdiscs => {
+            Some("qdiscs made before stay: an interface gets it when its qdisc is made anew")
+        }
+        Effect::Boot => Some("takes effect at the next boot only"),
+    }
+}
+
+/// The processor that an interrupt is really delivered to, which the kernel
+/// chooses among those allowed (Documentation/core-api/irq/irq-affinity.rst).
+fn interrupt(step: &Step, options: &Options) -> Option<Check> {
+    let Setting::File(path) = &step.setting else { return None };
+    let name = path.rsplit('/').next()?;
+    let effective = match name {
+        "smp_affinity" => "effective_affinity",
+        "smp_affinity_list" => "effective_affinity_list",
+        _ => return None,
+    };
+    if !path.starts_with("proc/irq/") {
+        return None;
+    }
+    let setting = Setting::File(format!("{}{effective}", path.strip_suffix(name)?));
+    let found = options.target.read(&setting).ok()??;
+    let expected = step.desired.clone().unwrap_or_default();
+    let holds = crate::meaning::is_within(&found, &expected, name.ends_with("_list"));
+    let note = (!holds).then(|| "an interrupt moves when it next fires".to_owned());
+    Some(Check {
+        subject: setting.to_string(),
+        expected: format!("within {expected}"),
+        found: Some(found),
+        holds,
+        note,
+    })
+}
