@@ -16,6 +16,7 @@ use crate::LabError;
 const BUILT_IN: &[(&str, &str)] = &[
     ("two-hosts", include_str!("../../../../labs/two-hosts.toml")),
     ("wan-1650km", include_str!("../../../../labs/wan-1650km.toml")),
+    ("wan-1650km-defaults", include_str!("../../../../labs/wan-1650km-defaults.toml")),
     ("wan-1650km-unlimited", include_str!("../../../../labs/wan-1650km-unlimited.toml")),
 ];
 
