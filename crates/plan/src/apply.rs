@@ -8,7 +8,7 @@ use clearstream_schema::plan::{PLAN_SCHEMA, Plan, Setting, Values};
 use jiff::Timestamp;
 
 use crate::{
-    Event, Identity, Options, PlanError, SettingError,
+    Event, Fault, Identity, Options, PlanError, SettingError,
     folder::{self, Locked},
     journal::{Change, Head, Journal, Mark, SCHEMA, VERSION},
     meaning::same,
@@ -125,10 +125,10 @@ fn changes(plan: &Plan, options: &Options) -> Result<Vec<(usize, Change)>, PlanE
         let setting = step.setting.clone();
         let Some(new) = step.desired.clone() else {
             let reason = "cannot be taken away: give the text that it is to hold".to_owned();
-            return Err(PlanError::Unfit(SettingError::Invalid { setting, reason }));
+            return Err(PlanError::Unfit(Fault::Invalid { reason }.of(&setting)));
         };
         let old = target.read(&setting).map_err(PlanError::Unfit)?;
-        let old = old.ok_or_else(|| PlanError::Unfit(SettingError::Absent { setting: setting.clone() }))?;
+        let old = old.ok_or_else(|| PlanError::Unfit(Fault::Absent.of(&setting)))?;
         if same(&setting, &new, &old) {
             continue;
         }
@@ -155,11 +155,11 @@ pub(crate) fn write_and_read(setting: &Setting, value: &str, options: &Options) 
 
 fn holds(setting: &Setting, wanted: &str, options: &Options) -> Result<(), SettingError> {
     let found = options.target.read(setting)?;
-    let found = found.ok_or_else(|| SettingError::Absent { setting: setting.clone() })?;
+    let found = found.ok_or_else(|| Fault::Absent.of(setting))?;
     if same(setting, wanted, &found) {
         return Ok(());
     }
-    Err(SettingError::Altered { setting: setting.clone(), wanted: wanted.to_owned(), found })
+    Err(Fault::Altered { wanted: wanted.to_owned(), found }.of(setting))
 }
 
 /// Puts back what the steps up to the failed one wrote.
@@ -186,7 +186,9 @@ fn undo_unwritten(journal: &mut Journal, error: PlanError, options: &Options) ->
 
 fn not_restored(journal: &Journal, reason: String, error: PlanError) -> PlanError {
     match error {
-        PlanError::Unfit(source) => PlanError::NotRestored { reason, journal: journal.name.clone(), source },
+        PlanError::Unfit(source) => {
+            PlanError::NotRestored { reason, journal: journal.name.clone(), source: Box::new(source) }
+        }
         other => other,
     }
 }

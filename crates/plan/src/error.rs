@@ -7,79 +7,88 @@ use clearstream_schema::plan::Setting;
 
 /// One setting that could not be read or written.
 #[derive(Debug, thiserror::Error)]
-pub enum SettingError {
+#[error("{setting}: {fault}")]
+pub struct SettingError {
+    /// Which.
+    pub setting: Setting,
+    /// What is wrong.
+    #[source]
+    pub fault: Box<Fault>,
+}
+
+/// What is wrong with a setting.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
     /// It is not on this host.
-    #[error("{setting}: not on this host (a module not loaded, another kernel, or another namespace)")]
-    Absent {
-        /// Which.
-        setting: Setting,
-    },
+    #[error("not on this host (a module not loaded, another kernel, or another namespace)")]
+    Absent,
     /// It cannot be written here at all.
-    #[error("{setting}: read-only here ({path} is mounted read-only, or belongs to the host outside)")]
+    #[error("read-only here ({} is mounted read-only, or belongs to the host outside)", .path.display())]
     ReadOnly {
-        /// Which.
-        setting: Setting,
         /// The file.
         path: PathBuf,
     },
     /// Only root may.
-    #[error("{setting}: not permitted: run as root")]
-    NotPermitted {
-        /// Which.
-        setting: Setting,
-    },
+    #[error("not permitted: run as root")]
+    NotPermitted,
     /// The name or the value makes no sense.
-    #[error("{setting}: {reason}")]
+    #[error("{reason}")]
     Invalid {
-        /// Which.
-        setting: Setting,
         /// Why, and what to write instead.
         reason: String,
     },
     /// The kernel refused a value.
-    #[error("{setting}: the kernel rejects \"{value}\": {source}")]
+    #[error("the kernel rejects \"{value}\": {source}")]
     Rejected {
-        /// Which.
-        setting: Setting,
         /// The value.
         value: String,
         /// What the kernel said.
         source: io::Error,
     },
     /// The kernel took the value and made another one of it.
-    #[error("{setting}: the kernel took \"{wanted}\" but holds \"{found}\" now")]
+    #[error("the kernel took \"{wanted}\" but holds \"{found}\" now")]
     Altered {
-        /// Which.
-        setting: Setting,
         /// What was written.
         wanted: String,
         /// What was read back.
         found: String,
     },
     /// It could not be read.
-    #[error("{setting}: cannot be read: {source}")]
+    #[error("cannot be read: {source}")]
     Unreadable {
-        /// Which.
-        setting: Setting,
         /// What the system said.
         source: io::Error,
     },
     /// An interface's link or queueing discipline.
-    #[error("{setting}: {source}")]
+    #[error("{source}")]
     Netlink {
-        /// Which.
-        setting: Setting,
         /// What the kernel said.
         source: NetlinkError,
     },
     /// An interface's driver.
-    #[error("{setting}: {source}")]
+    #[error("{source}")]
     Driver {
-        /// Which.
-        setting: Setting,
         /// What the driver said.
         source: EthtoolError,
     },
+}
+
+impl Fault {
+    /// The error about a setting.
+    pub fn of(self, setting: &Setting) -> SettingError {
+        SettingError { setting: setting.clone(), fault: Box::new(self) }
+    }
+}
+
+impl SettingError {
+    pub(crate) fn is_absent(&self) -> bool {
+        matches!(*self.fault, Fault::Absent)
+    }
+
+    /// Nothing is wrong with the plan: it may not be carried out here.
+    pub(crate) fn is_forbidden(&self) -> bool {
+        matches!(*self.fault, Fault::NotPermitted | Fault::ReadOnly { .. })
+    }
 }
 
 /// A live value that is neither what the journal wrote nor what it found.
@@ -156,7 +165,7 @@ pub enum PlanError {
         /// The journal.
         journal: String,
         /// Why putting back failed.
-        source: SettingError,
+        source: Box<SettingError>,
     },
     /// Live values are neither ours nor the old ones.
     #[error("journal {journal}: nothing was put back: {}; --force puts the old values back anyway", join(.conflicts))]

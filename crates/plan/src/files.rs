@@ -9,7 +9,7 @@ use std::{
 use clearstream_host::{HostRoot, ReadError};
 use clearstream_schema::plan::Setting;
 
-use crate::{SettingError, meaning::plain};
+use crate::{Fault, SettingError, meaning::plain};
 
 /// A root directory that holds `proc` and `sys`.
 #[derive(Debug, Clone)]
@@ -40,10 +40,8 @@ impl Files {
         match self.root.read(rel) {
             Ok(text) => Ok(Some(plain(&text))),
             Err(error) if error.is_absent() => Ok(None),
-            Err(ReadError::Refused { source, .. }) => {
-                Err(SettingError::Unreadable { setting: setting.clone(), source })
-            }
-            Err(other) => Err(SettingError::Invalid { setting: setting.clone(), reason: other.to_string() }),
+            Err(ReadError::Refused { source, .. }) => Err(Fault::Unreadable { source }.of(setting)),
+            Err(other) => Err(Fault::Invalid { reason: other.to_string() }.of(setting)),
         }
     }
 
@@ -51,8 +49,8 @@ impl Files {
     pub(crate) fn write(&self, setting: &Setting, rel: &str, value: &str) -> Result<(), SettingError> {
         let mut file = self.open(setting, rel, true)?;
         file.write_all(format!("{value}\n").as_bytes()).map_err(|source| match source.kind() {
-            io::ErrorKind::PermissionDenied => SettingError::NotPermitted { setting: setting.clone() },
-            _ => SettingError::Rejected { setting: setting.clone(), value: value.to_owned(), source },
+            io::ErrorKind::PermissionDenied => Fault::NotPermitted.of(setting),
+            _ => Fault::Rejected { value: value.to_owned(), source }.of(setting),
         })
     }
 
@@ -66,25 +64,25 @@ impl Files {
         OpenOptions::new().write(true).truncate(truncate).open(&path).map_err(|source| {
             let setting = setting.clone();
             match source.kind() {
-                io::ErrorKind::NotFound => SettingError::Absent { setting },
-                io::ErrorKind::ReadOnlyFilesystem => SettingError::ReadOnly { setting, path },
-                io::ErrorKind::PermissionDenied if is_root() => SettingError::ReadOnly { setting, path },
-                io::ErrorKind::PermissionDenied => SettingError::NotPermitted { setting },
-                _ => SettingError::Unreadable { setting, source },
+                io::ErrorKind::NotFound => Fault::Absent.of(&setting),
+                io::ErrorKind::ReadOnlyFilesystem => Fault::ReadOnly { path }.of(&setting),
+                io::ErrorKind::PermissionDenied if is_root() => Fault::ReadOnly { path }.of(&setting),
+                io::ErrorKind::PermissionDenied => Fault::NotPermitted.of(&setting),
+                _ => Fault::Unreadable { source }.of(&setting),
             }
         })
     }
 
     /// The file after all links, which must not lead out of the root's `proc` and `sys`.
     fn inside(&self, setting: &Setting, rel: &str) -> Result<PathBuf, SettingError> {
-        let absent = || SettingError::Absent { setting: setting.clone() };
+        let absent = || Fault::Absent.of(setting);
         let base = self.base.canonicalize().map_err(|_| absent())?;
         let path = self.base.join(rel).canonicalize().map_err(|_| absent())?;
         if ["sys", "proc"].iter().any(|top| path.starts_with(base.join(top))) {
             return Ok(path);
         }
         let reason = format!("leads to {}, outside of proc and sys", path.display());
-        Err(SettingError::Invalid { setting: setting.clone(), reason })
+        Err(Fault::Invalid { reason }.of(setting))
     }
 }
 
@@ -110,7 +108,7 @@ pub(crate) fn of_sysctl(setting: &Setting, key: &str) -> Result<String, SettingE
         return Ok(format!("proc/sys/{path}"));
     }
     let reason = "not the name of a sysctl: write it as `net.ipv4.tcp_wmem`".to_owned();
-    Err(SettingError::Invalid { setting: setting.clone(), reason })
+    Err(Fault::Invalid { reason }.of(setting))
 }
 
 /// The file of a path below `/sys` or `/proc/irq`.
@@ -121,7 +119,7 @@ pub(crate) fn of_path(setting: &Setting, path: &str) -> Result<String, SettingEr
     }
     let reason =
         "a plan writes files below sys/ and proc/irq/ only, by paths without leading slash".to_owned();
-    Err(SettingError::Invalid { setting: setting.clone(), reason })
+    Err(Fault::Invalid { reason }.of(setting))
 }
 
 #[cfg(test)]

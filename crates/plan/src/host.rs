@@ -12,7 +12,7 @@ use clearstream_netlink::{Discipline, NetlinkError, RouteSocket, ethtool::Ethtoo
 use clearstream_schema::plan::{LinkAttribute, Setting};
 
 use crate::{
-    Identity, Namespace, PlanError, SettingError, Target,
+    Fault, Identity, Namespace, PlanError, SettingError, Target,
     files::{self, Files},
     qdisc,
 };
@@ -50,10 +50,10 @@ impl Host {
             }
             Setting::Link { .. } => Ok(None),
             Setting::Qdisc { .. } | Setting::Ethtool { .. } if self.is_live => Ok(None),
-            Setting::Qdisc { .. } | Setting::Ethtool { .. } => Err(SettingError::Invalid {
-                setting: setting.clone(),
-                reason: "a directory has neither qdiscs nor drivers".to_owned(),
-            }),
+            Setting::Qdisc { .. } | Setting::Ethtool { .. } => {
+                Err(Fault::Invalid { reason: "a directory has neither qdiscs nor drivers".to_owned() }
+                    .of(setting))
+            }
         }
     }
 }
@@ -118,7 +118,7 @@ impl Target for Host {
     fn check(&self, setting: &Setting, value: &str) -> Result<(), SettingError> {
         if value.contains(['\n', '\0']) {
             let reason = "a value is one line".to_owned();
-            return Err(SettingError::Invalid { setting: setting.clone(), reason });
+            return Err(Fault::Invalid { reason }.of(setting));
         }
         if let Some(rel) = self.file(setting)? {
             return self.files.check(setting, &rel);
@@ -127,8 +127,7 @@ impl Target for Host {
             Setting::Link { .. } => number(setting, value).map(|_| ())?,
             Setting::Qdisc { .. } => wanted(setting, value).map(|_| ())?,
             Setting::Ethtool { group, name, .. } => {
-                Ethtool::check(group, name, value)
-                    .map_err(|reason| SettingError::Invalid { setting: setting.clone(), reason })?;
+                Ethtool::check(group, name, value).map_err(|reason| Fault::Invalid { reason }.of(setting))?;
             }
             Setting::Sysctl(_) | Setting::File(_) => {}
         }
@@ -136,7 +135,7 @@ impl Target for Host {
         if rustix::process::geteuid().is_root() {
             return Ok(());
         }
-        Err(SettingError::NotPermitted { setting: setting.clone() })
+        Err(Fault::NotPermitted.of(setting))
     }
 
     fn identity(&self) -> Result<Identity, PlanError> {
@@ -185,12 +184,12 @@ fn driver(setting: &Setting) -> Result<Ethtool, SettingError> {
 
 fn netlink_error(setting: &Setting) -> impl Fn(NetlinkError) -> SettingError {
     let setting = setting.clone();
-    move |source| SettingError::Netlink { setting: setting.clone(), source }
+    move |source| Fault::Netlink { source }.of(&setting)
 }
 
 fn driver_error(setting: &Setting) -> impl Fn(clearstream_netlink::ethtool::EthtoolError) -> SettingError {
     let setting = setting.clone();
-    move |source| SettingError::Driver { setting: setting.clone(), source }
+    move |source| Fault::Driver { source }.of(&setting)
 }
 
 /// An interface that is not there is a setting that is not there.
@@ -206,19 +205,19 @@ fn refused(setting: &Setting, value: &str) -> impl FnOnce(NetlinkError) -> Setti
     let (setting, value) = (setting.clone(), value.to_owned());
     move |error| match error {
         NetlinkError::Refused { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
-            SettingError::NotPermitted { setting }
+            Fault::NotPermitted.of(&setting)
         }
-        NetlinkError::Refused { source, .. } => SettingError::Rejected { setting, value, source },
-        NetlinkError::NoInterface { .. } => SettingError::Absent { setting },
-        source => SettingError::Netlink { setting, source },
+        NetlinkError::Refused { source, .. } => Fault::Rejected { value, source }.of(&setting),
+        NetlinkError::NoInterface { .. } => Fault::Absent.of(&setting),
+        source => Fault::Netlink { source }.of(&setting),
     }
 }
 
 fn number(setting: &Setting, value: &str) -> Result<u32, SettingError> {
-    value.trim().parse().map_err(|_| SettingError::Invalid {
-        setting: setting.clone(),
-        reason: format!("\"{value}\" is not a whole number"),
-    })
+    value
+        .trim()
+        .parse()
+        .map_err(|_| Fault::Invalid { reason: format!("\"{value}\" is not a whole number") }.of(setting))
 }
 
 /// The discipline that a text asks for; `None` is the kernel's default.
@@ -226,8 +225,5 @@ fn wanted(setting: &Setting, value: &str) -> Result<Option<Discipline>, SettingE
     if qdisc::is_default(value) {
         return Ok(None);
     }
-    value
-        .parse()
-        .map(Some)
-        .map_err(|reason| SettingError::Invalid { setting: setting.clone(), reason: format!("{reason}") })
+    value.parse().map(Some).map_err(|reason| Fault::Invalid { reason: format!("{reason}") }.of(setting))
 }

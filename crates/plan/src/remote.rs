@@ -5,7 +5,7 @@ use clearstream_schema::{
     plan::{PlanReply, PlanRequest},
 };
 
-use crate::{Options, PlanError, SettingError, apply, history, read, recover, revert, verify};
+use crate::{Options, PlanError, apply, history, read, recover, revert, verify};
 
 /// Answers a controller's request on this host, in the namespaces of the
 /// calling thread.
@@ -33,8 +33,8 @@ fn answer(request: PlanRequest) -> Result<PlanReply, PlanError> {
 fn kind(error: &PlanError) -> FailureKind {
     match error {
         PlanError::Busy { .. } => FailureKind::Busy,
-        PlanError::Unfit(SettingError::NotPermitted { .. } | SettingError::ReadOnly { .. })
-        | PlanError::NoFolder => FailureKind::Unsupported,
+        PlanError::Unfit(error) if error.is_forbidden() => FailureKind::Unsupported,
+        PlanError::NoFolder => FailureKind::Unsupported,
         PlanError::NotRestored { .. }
         | PlanError::Storage { .. }
         | PlanError::JournalFailed { .. }

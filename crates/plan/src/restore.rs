@@ -3,7 +3,7 @@
 use clearstream_schema::plan::Setting;
 
 use crate::{
-    Conflict, Event, Options, PlanError, SettingError,
+    Conflict, Event, Fault, Options, PlanError,
     apply::write_and_read,
     journal::{Change, Journal, Mark},
     meaning::same,
@@ -58,7 +58,7 @@ fn conflicts(journal: &Journal, options: &Options) -> Result<Vec<Conflict>, Plan
 fn check_writable(journal: &Journal, force: bool, options: &Options) -> Result<(), PlanError> {
     for Change { setting, old, .. } in &journal.head.changes {
         match live(setting, options) {
-            Err(PlanError::Unfit(SettingError::Absent { .. })) if force => {}
+            Err(PlanError::Unfit(error)) if force && error.is_absent() => {}
             Err(error) => return Err(error),
             Ok(live) if same(setting, old, &live) => {}
             Ok(_) => options.target.check(setting, old).map_err(PlanError::Unfit)?,
@@ -87,7 +87,7 @@ pub(crate) fn put_back(
             let Change { setting, old, .. } = journal.head.changes[index].clone();
             let live = match live(&setting, options) {
                 // Only a forced revert gets here.
-                Err(PlanError::Unfit(SettingError::Absent { .. })) => continue,
+                Err(PlanError::Unfit(error)) if error.is_absent() => continue,
                 other => other?,
             };
             if same(&setting, &old, &live) {
@@ -106,7 +106,7 @@ pub(crate) fn put_back(
         let found = live(setting, options)?;
         if !same(setting, old, &found) {
             let (setting, wanted) = (setting.clone(), old.clone());
-            return Err(PlanError::Unfit(SettingError::Altered { setting, wanted, found }));
+            return Err(PlanError::Unfit(Fault::Altered { wanted, found }.of(&setting)));
         }
     }
     Ok(written)
@@ -114,5 +114,5 @@ pub(crate) fn put_back(
 
 fn live(setting: &Setting, options: &Options) -> Result<String, PlanError> {
     let live = options.target.read(setting).map_err(PlanError::Unfit)?;
-    live.ok_or_else(|| PlanError::Unfit(SettingError::Absent { setting: setting.clone() }))
+    live.ok_or_else(|| PlanError::Unfit(Fault::Absent.of(setting)))
 }

@@ -3,7 +3,7 @@
 
 use clearstream_schema::plan::{Check, Effect, Plan, Setting, Step, Verification};
 
-use crate::{Options, PlanError, SettingError, effective, meaning::same};
+use crate::{Fault, Options, PlanError, effective, meaning::same};
 
 /// Compares a plan with what is in force on this host, which need not have
 /// been changed by it. Nothing is written; where the plan sets what a new
@@ -24,7 +24,7 @@ fn read_back(step: &Step, options: &Options) -> Check {
     let expected = step.desired.clone().unwrap_or_default();
     let (found, problem) = match options.target.read(&step.setting) {
         Ok(Some(found)) => (Some(found), None),
-        Ok(None) => (None, Some(SettingError::Absent { setting: step.setting.clone() }.to_string())),
+        Ok(None) => (None, Some(Fault::Absent.of(&step.setting).to_string())),
         Err(error) => (None, Some(error.to_string())),
     };
     let holds = found.as_deref().is_some_and(|found| same(&step.setting, &expected, found));

@@ -1,0 +1,214 @@
+//! A plan as files of the operator's system, so that it is there after the
+//! next boot. What a format cannot say is named in the file and in the result.
+
+mod devices;
+mod managers;
+mod scripts;
+mod sysctls;
+
+use clearstream_schema::plan::{Plan, Setting, Step};
+
+/// Who is to keep the settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// sysctl.d(5): sysctls.
+    Sysctl,
+    /// nm-settings-keyfile(5): link attributes, rings, channels, coalescing, pause, features, qdisc.
+    NetworkManager,
+    /// systemd.link(5) and systemd.network(5): link attributes, driver, qdisc.
+    Networkd,
+    /// udev(7): link attributes and files of an interface, driver and qdisc through their tools.
+    Udev,
+    /// tuned-profiles(7).
+    Tuned,
+    /// An Ansible play.
+    Ansible,
+    /// A POSIX shell script.
+    Shell,
+}
+
+impl Format {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Sysctl,
+        Self::NetworkManager,
+        Self::Networkd,
+        Self::Udev,
+        Self::Tuned,
+        Self::Ansible,
+        Self::Shell,
+    ];
+
+    /// The name that an operator types.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sysctl => "sysctl",
+            Self::NetworkManager => "networkmanager",
+            Self::Networkd => "networkd",
+            Self::Udev => "udev",
+            Self::Tuned => "tuned",
+            Self::Ansible => "ansible",
+            Self::Shell => "shell",
+        }
+    }
+}
+
+/// One file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct File {
+    /// Where it belongs on the host, or a bare name for what is run from anywhere.
+    pub path: String,
+    /// Permissions, `0o644`.
+    pub mode: u32,
+    /// Text.
+    pub text: String,
+}
+
+/// A step that a format cannot express.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Which.
+    pub setting: Setting,
+    /// Why.
+    pub reason: String,
+}
+
+/// Files, and what they do not hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rendered {
+    /// In the order in which to install them; none when nothing can be expressed.
+    pub files: Vec<File>,
+    /// Steps that are not in them.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// Writes a plan in a format.
+pub fn render(plan: &Plan, format: Format) -> Rendered {
+    let (kept, left_out) = split(plan, format);
+    let head = head(plan, &left_out);
+    let files = if kept.is_empty() {
+        Vec::new()
+    } else {
+        match format {
+            Format::Sysctl => sysctls::sysctl_d(&head, &kept),
+            Format::NetworkManager => managers::network_manager(&head, &kept),
+            Format::Networkd => managers::networkd(&head, &kept),
+            Format::Udev => devices::udev(&head, &kept),
+            Format::Tuned => sysctls::tuned(&head, &kept),
+            Format::Ansible => scripts::ansible(&head, &kept),
+            Format::Shell => scripts::shell(&head, &kept),
+        }
+    };
+    Rendered { files, left_out }
+}
+
+/// Steps that a format expresses, with the desired text, and the others.
+fn split(plan: &Plan, format: Format) -> (Vec<Kept<'_>>, Vec<LeftOut>) {
+    let (mut kept, mut left_out) = (Vec::new(), Vec::new());
+    for step in &plan.steps {
+        let reason = match step.desired.as_deref() {
+            None => Some("it takes the setting away".to_owned()),
+            Some(value) if value.contains(['\n', '\r', '\0']) => Some("its value is no line".to_owned()),
+            Some(value) => match unfit(format, step, value) {
+                None => {
+                    kept.push(Kept { step, value });
+                    None
+                }
+                reason => reason,
+            },
+        };
+        left_out.extend(reason.map(|reason| LeftOut { setting: step.setting.clone(), reason }));
+    }
+    (kept, left_out)
+}
+
+/// A step that is in the files.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Kept<'a> {
+    step: &'a Step,
+    value: &'a str,
+}
+
+fn unfit(format: Format, step: &Step, value: &str) -> Option<String> {
+    if let Some(word) = words(&step.setting).into_iter().find(|word| !is_plain(word)) {
+        return Some(format!("the name \"{word}\" has letters that no configuration file takes"));
+    }
+    if !value.chars().all(|letter| letter.is_ascii_graphic() || letter == ' ')
+        || value.contains(['\'', '"', '\\', '$', '`', '%', '{', '#', ';'])
+    {
+        return Some("its value has letters that not every configuration file takes".to_owned());
+    }
+    let reason = match format {
+        Format::Shell | Format::Ansible => None,
+        Format::Sysctl => match step.setting {
+            Setting::Sysctl(_) => None,
+            _ => Some("sysctl.d holds sysctls only"),
+        },
+        Format::Tuned => sysctls::unfit_for_tuned(&step.setting),
+        Format::Udev => devices::unfit(&step.setting),
+        Format::NetworkManager => managers::unfit_for_network_manager(&step.setting, value),
+        Format::Networkd => managers::unfit_for_networkd(&step.setting, value),
+    };
+    if let Some(reason) = reason {
+        return Some(reason.to_owned());
+    }
+    let makes_default = matches!(step.setting, Setting::Qdisc { .. }) && crate::qdisc::is_default(value);
+    makes_default.then(|| "the kernel makes its default qdisc by itself".to_owned())
+}
+
+/// Names in a setting, which become parts of lines and file names.
+fn words(setting: &Setting) -> Vec<&str> {
+    match setting {
+        Setting::Sysctl(key) => vec![key],
+        Setting::File(path) => vec![path],
+        Setting::Link { interface, .. } | Setting::Qdisc { interface } => vec![interface],
+        Setting::Ethtool { interface, group, name } => vec![interface, group, name],
+    }
+}
+
+fn is_plain(word: &str) -> bool {
+    let allowed = |letter: char| letter.is_ascii_alphanumeric() || "._-/:@".contains(letter);
+    !word.is_empty() && !word.starts_with('-') && !word.contains("..") && word.chars().all(allowed)
+}
+
+/// The comment that heads every file.
+fn head(plan: &Plan, left_out: &[LeftOut]) -> String {
+    let mut lines = vec![
+        format!("Made by clearstream for {}, kernel {}.", plan.host.name, plan.host.kernel),
+        format!("Purpose: {}", plan.purpose),
+    ];
+    for LeftOut { setting, reason } in left_out {
+        lines.push(format!("Not here: {setting}: {reason}."));
+    }
+    lines.iter().map(|line| comment(line)).collect()
+}
+
+/// One comment line; a reason may hold anything.
+fn comment(text: &str) -> String {
+    let text: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    format!("# {}\n", text.trim())
+}
+
+/// Interfaces of the steps, in order, each once.
+fn interfaces<'a>(kept: &[Kept<'a>]) -> Vec<&'a str> {
+    let mut found = Vec::new();
+    for kept in kept {
+        if let Some(interface) = interface(&kept.step.setting)
+            && !found.contains(&interface)
+        {
+            found.push(interface);
+        }
+    }
+    found
+}
+
+/// The interface that a setting belongs to; of a file, the one in its path.
+fn interface(setting: &Setting) -> Option<&str> {
+    match setting {
+        Setting::Sysctl(_) => None,
+        Setting::File(path) => path.strip_prefix("sys/class/net/")?.split('/').next(),
+        Setting::Link { interface, .. }
+        | Setting::Qdisc { interface }
+        | Setting::Ethtool { interface, .. } => Some(interface),
+    }
+}
