@@ -71,9 +71,19 @@ fn finds_ports_for_a_key_that_was_typed() {
 
 #[test]
 fn without_a_key_it_says_which_capability_is_missing() {
-    let told = run(&["place", "ports", "--from-receiver", SERVER_48, "--interface", "eth1", "--source", "192.0.2.1"]);
+    let told = run(&[
+        "place",
+        "ports",
+        "--from-receiver",
+        SERVER_48,
+        "--interface",
+        "eth1",
+        "--source",
+        "192.0.2.1",
+    ]);
     told.refused(2, &["--address"]);
-    let base = ["place", "ports", "--from-receiver", SERVER_48, "--source", "192.0.2.1", "--address", "192.0.2.2"];
+    let base =
+        ["place", "ports", "--from-receiver", SERVER_48, "--source", "192.0.2.1", "--address", "192.0.2.2"];
     run(&[&base[..], &["--interface", "eth1"]].concat()).refused(5, &["eth1 (igb)", "hash key"]);
     run(&base).refused(2, &["which interface", "eth1"]);
 }
@@ -81,7 +91,8 @@ fn without_a_key_it_says_which_capability_is_missing() {
 /// Loopback has no card: the flow runs, and says that it was not steered.
 #[test]
 fn a_flow_that_cannot_be_steered_runs_all_the_same() {
-    let flow = run(&["flow", "localhost", "--steer", "-t", "300ms", "-O", "0s", "-i", "100ms", "--json"]).json();
+    let flow =
+        run(&["flow", "localhost", "--steer", "-t", "300ms", "-O", "0s", "-i", "100ms", "--json"]).json();
     let notices = flow["summary"]["notices"].as_array().unwrap();
     let notice = notices.iter().find(|notice| notice["id"] == "steer-unavailable").unwrap();
     assert!(notice["message"].as_str().unwrap().contains("hash key"), "{notice}");
@@ -122,7 +133,8 @@ fn root_a_placement_in_a_lab_moves_the_softirq_to_the_planned_core() {
     fs::write(&file, lab).unwrap();
     let _lab = Lab::up(&file, "e2e-place");
     let program = common::program().to_str().unwrap();
-    let inside = |arguments: &[&str]| run(&[&["lab", "exec", "e2e-place", "there", "--"], arguments].concat());
+    let inside =
+        |arguments: &[&str]| run(&[&["lab", "exec", "e2e-place", "there", "--"], arguments].concat());
     let placement = inside(&[program, "place", "plan", "eth0", "--json"]).json();
     assert_eq!(placement["method"], "software", "a veth has no interrupts");
     let planned = placement["queues"][0]["cores"][0].as_u64().unwrap();

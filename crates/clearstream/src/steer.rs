@@ -75,7 +75,8 @@ impl Steering {
         for flow in &report.ports.flows {
             let seen = self.seen.get(&flow.flow).copied().unwrap_or_default();
             let found = landed(flow, seen, &chosen.receiver, &chosen.nic);
-            let queue = |queue: Option<u32>| queue.map_or_else(|| "unknown".to_owned(), |queue| queue.to_string());
+            let queue =
+                |queue: Option<u32>| queue.map_or_else(|| "unknown".to_owned(), |queue| queue.to_string());
             let (id, verdict) = match found.confirmed {
                 Some(true) => ("steered", "as asked"),
                 Some(false) => ("steered-elsewhere", "NOT as asked"),

@@ -154,7 +154,7 @@ pub fn toeplitz(key: &[u8], input: &[u8]) -> u32 {
 /// A key as `ethtool -x` prints it (`6d:5a:...`) or in plain hexadecimal.
 pub fn parse_key(text: &str) -> Option<Vec<u8>> {
     let digits: Vec<u8> = text.bytes().filter(|byte| *byte != b':').collect();
-    if digits.is_empty() || digits.len() % 2 != 0 {
+    if digits.is_empty() || !digits.len().is_multiple_of(2) {
         return None;
     }
     let value = |digit: u8| char::from(digit).to_digit(16);

@@ -161,14 +161,24 @@ impl View {
         }
     }
 
-    fn finish(&mut self, summary: &FlowSummary, steering: Option<&SteeringReport>) -> Result<(), CommandError> {
+    fn finish(
+        &mut self,
+        summary: &FlowSummary,
+        steering: Option<&SteeringReport>,
+    ) -> Result<(), CommandError> {
         if let Some(error) = self.failed.take() {
             return Err(error.into());
         }
         match self.format {
             Format::Human => output::line(&flow::summary(summary, self.paint)),
             Format::Json => output::json(
-                &FlowDocument { schema: FLOW_SCHEMA, version: 1, summary, intervals: &self.intervals, steering },
+                &FlowDocument {
+                    schema: FLOW_SCHEMA,
+                    version: 1,
+                    summary,
+                    intervals: &self.intervals,
+                    steering,
+                },
                 true,
             ),
             Format::JsonStream => {

@@ -191,8 +191,10 @@ struct Between {
 impl PortsArgs {
     fn run(self) -> Result<(), CommandError> {
         let between = self.between()?;
-        let receiver = steering::receiving_interface(&between.receiver, self.interface.as_deref(), between.destination)?;
-        let sender = steering::receiving_interface(&between.sender, self.sender_interface.as_deref(), between.source);
+        let receiver =
+            steering::receiving_interface(&between.receiver, self.interface.as_deref(), between.destination)?;
+        let sender =
+            steering::receiving_interface(&between.sender, self.sender_interface.as_deref(), between.source);
         let sender = match (sender, self.ack_queues.is_some() || self.sender_interface.is_some()) {
             (Ok(nic), _) => Some(nic),
             (Err(error), true) => return Err(error.into()),
@@ -225,7 +227,9 @@ impl PortsArgs {
         if self.key.is_none() && self.from_receiver.is_none() {
             let mut ends = Endpoints::open(self.host.as_deref(), &self.path)?;
             let source = self.source.or(ends.client_address).ok_or_else(|| {
-                CommandError::usage("the address that the flows leave from is not known: write it with --source")
+                CommandError::usage(
+                    "the address that the flows leave from is not known: write it with --source",
+                )
             })?;
             return Ok(Between {
                 receiver: inspect(&mut ends.server)?,
@@ -241,7 +245,9 @@ impl PortsArgs {
             ));
         };
         if source.is_ipv4() != destination.is_ipv4() {
-            return Err(CommandError::usage("--source and --address are of different families: write two of one"));
+            return Err(CommandError::usage(
+                "--source and --address are of different families: write two of one",
+            ));
         }
         let receiver = match (&self.from_receiver, &self.key) {
             (Some(path), _) => describe(Some(path))?.1,
@@ -316,9 +322,15 @@ pub fn steer_test(
     let receiver = inspect(&mut ends.server)?;
     let sender = inspect(&mut ends.client)?;
     let Some(source) = config.bind_address.or(ends.client_address) else {
-        return Ok(Err("the address that the flows leave from is not known; write it with --bind-address".to_owned()));
+        return Ok(Err(
+            "the address that the flows leave from is not known; write it with --bind-address".to_owned()
+        ));
     };
-    let nic = match steering::receiving_interface(&receiver, config.steer_interface.as_deref(), ends.server_address) {
+    let nic = match steering::receiving_interface(
+        &receiver,
+        config.steer_interface.as_deref(),
+        ends.server_address,
+    ) {
         Ok(nic) => nic,
         Err(error) => return Ok(Err(error.to_string())),
     };
