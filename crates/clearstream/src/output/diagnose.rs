@@ -1,0 +1,206 @@
+//! A diagnosis for people: the limit in one sentence, the staircase, what it
+//! rests on, what to try.
+
+use clearstream_schema::diagnosis::{Diagnosis, Finding, Stage, StageName, Verdict};
+
+use super::{
+    Paint,
+    quantity::{rate, time},
+};
+
+/// Columns of the longest bar.
+const BAR: usize = 28;
+/// A ceiling this many times the rate seen fills the bar.
+const BAR_SPAN: f64 = 10.0;
+/// Columns of a line of prose.
+const WIDTH: usize = 96;
+
+/// The whole page.
+pub fn diagnosis(diagnosis: &Diagnosis, paint: Paint) -> String {
+    let mut text = head(diagnosis);
+    match &diagnosis.primary {
+        Verdict::Found(finding) => {
+            text.push_str(&wrapped("limit      ", &finding.sentence, |line| paint.figure(line)));
+            if let Some(bound) =
+                diagnosis.gain_bound_bps.filter(|bound| *bound > 1.02 * diagnosis.observed_bps)
+            {
+                let times = bound / diagnosis.observed_bps.max(1.0);
+                let gain = format!("at most {} ({times:.1} times): the next stage ends there", rate(bound));
+                text.push_str(&wrapped("to gain    ", &gain, str::to_owned));
+            }
+        }
+        Verdict::Unknown { because, experiment } => {
+            text.push_str(&wrapped("limit      ", &format!("unknown: {because}"), |line| {
+                paint.warning(line)
+            }));
+            text.push_str(&wrapped("would tell ", &experiment.question, str::to_owned));
+        }
+    }
+    for finding in &diagnosis.secondary {
+        text.push_str(&wrapped("also       ", &finding.sentence, |line| paint.warning(line)));
+    }
+    if !diagnosis.stages.is_empty() {
+        text.push_str("\nwhat each stage can carry, on the way from writer to reader\n");
+        for stage in &diagnosis.stages {
+            text.push_str(&stair(stage, diagnosis.observed_bps, paint));
+        }
+    }
+    text.push_str(&evidence(diagnosis));
+    if !diagnosis.suggestions.is_empty() {
+        text.push_str("\nwhat to try, the most telling first\n");
+        for (number, suggestion) in (1..).zip(&diagnosis.suggestions) {
+            text.push_str(&wrapped(&format!("  {number}. "), &suggestion.sentence, str::to_owned));
+            if let Some(command) = &suggestion.command {
+                text.push_str(&format!("       {command}\n"));
+            }
+        }
+    }
+    for notice in &diagnosis.notices {
+        text.push_str(&wrapped("note: ", &notice.message, |line| paint.warning(line)));
+    }
+    text.truncate(text.trim_end().len());
+    text
+}
+
+fn head(diagnosis: &Diagnosis) -> String {
+    let flows = match diagnosis.flow.flows {
+        1 => "1 flow".to_owned(),
+        count => format!("{count} flows"),
+    };
+    let rtt = diagnosis.min_rtt_ns.map_or_else(String::new, |rtt| format!(", round trip {}", time(rtt)));
+    format!(
+        "{} to {}: {flows}, {} goodput{rtt}\n\n",
+        diagnosis.sender_name,
+        diagnosis.receiver_name,
+        rate(diagnosis.observed_bps)
+    )
+}
+
+fn evidence(diagnosis: &Diagnosis) -> String {
+    let primary = match &diagnosis.primary {
+        Verdict::Found(finding) => Some(finding),
+        Verdict::Unknown { .. } => None,
+    };
+    let findings: Vec<&Finding> = primary.into_iter().chain(&diagnosis.secondary).collect();
+    let mut text = String::new();
+    if findings.iter().any(|finding| !finding.evidence.is_empty()) {
+        text.push_str("\nevidence\n");
+    }
+    for item in findings.iter().flat_map(|finding| &finding.evidence) {
+        text.push_str(&wrapped("  - ", &format!("{}  [{}]", item.statement, item.source), str::to_owned));
+    }
+    for experiment in &diagnosis.experiments {
+        text.push_str(&wrapped("  - ", &format!("{}  [experiment]", experiment.conclusion), str::to_owned));
+    }
+    text
+}
+
+/// One step: a bar on a logarithmic scale from a tenth of the rate seen to ten
+/// times it, so that the limit and the next one can be told apart at a glance.
+fn stair(stage: &Stage, observed_bps: f64, paint: Paint) -> String {
+    let name = stage_name(stage.name);
+    let (bar, figure) = match stage.ceiling_bps {
+        None => (String::new(), "-".to_owned()),
+        Some(ceiling) => {
+            let ratio = (ceiling / observed_bps.max(1.0)).clamp(1.0 / BAR_SPAN, BAR_SPAN);
+            let share = (ratio.ln() / BAR_SPAN.ln() + 1.0) / 2.0;
+            let length = ((share * BAR as f64).round() as usize).clamp(1, BAR);
+            let full = if stage.at_least { "." } else { "#" };
+            let sign = if stage.at_least { ">= " } else { "" };
+            (full.repeat(length), format!("{sign}{}", rate(ceiling)))
+        }
+    };
+    let mark = if stage.limiting { ">" } else { " " };
+    let line = format!("{mark} {name:<24} {figure:>14}  {bar:<BAR$}");
+    let line = if stage.limiting { paint.figure(&line) } else { line };
+    format!("{line}  {}\n", shortened(&stage.basis))
+}
+
+fn shortened(basis: &str) -> String {
+    const LONGEST: usize = 70;
+    if basis.chars().count() <= LONGEST {
+        return basis.to_owned();
+    }
+    let mut text: String = basis.chars().take(LONGEST - 1).collect();
+    text.push('…');
+    text
+}
+
+fn stage_name(name: StageName) -> &'static str {
+    match name {
+        StageName::SenderApplication => "sender application",
+        StageName::SendBuffer => "send buffer",
+        StageName::CongestionWindow => "congestion window, loss",
+        StageName::Pacing => "pacing",
+        StageName::SenderCpu => "sender CPU",
+        StageName::SenderPcie => "sender NUMA, PCIe",
+        StageName::Nic => "NIC",
+        StageName::Path => "path",
+        StageName::ReceiverWindow => "receiver window",
+        StageName::ReceiverPcie => "receiver NUMA, PCIe",
+        StageName::ReceiverInterruptCore => "receiver interrupt core",
+        StageName::ReceiverCpu => "receiver CPU",
+        StageName::Copies => "copies",
+        StageName::ReceiverApplication => "receiver application",
+    }
+}
+
+/// Prose behind a heading, further lines set in below it.
+fn wrapped(heading: &str, prose: &str, paint: impl Fn(&str) -> String) -> String {
+    let margin = heading.chars().count();
+    let mut lines = vec![String::new()];
+    for word in prose.split_whitespace() {
+        let last = lines.last_mut();
+        match last {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if margin + line.chars().count() + 1 + word.chars().count() <= WIDTH => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    let mut text = String::new();
+    for (number, line) in lines.iter().enumerate() {
+        if number == 0 {
+            text.push_str(heading);
+        } else {
+            text.push_str(&" ".repeat(margin));
+        }
+        text.push_str(&paint(line));
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prose_is_broken_between_words_and_set_in() {
+        let text = wrapped("limit  ", &"word ".repeat(40), str::to_owned);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines.len() > 1 && lines.iter().all(|line| line.len() <= WIDTH));
+        assert!(lines[0].starts_with("limit  word") && lines[1].starts_with("       word"));
+    }
+
+    #[test]
+    fn bars_grow_with_the_ceiling_and_the_limit_is_marked() {
+        let stage = |ceiling_bps: Option<f64>, limiting| Stage {
+            name: StageName::SendBuffer,
+            ceiling_bps,
+            at_least: false,
+            limiting,
+            basis: "0.87 * 4 MiB / 17 ms".to_owned(),
+        };
+        let paint = Paint::for_stdout();
+        let bars = |stage: &Stage| stair(stage, 1e9, paint).matches('#').count();
+        let (one, three, hundred) =
+            (stage(Some(1e9), true), stage(Some(3e9), false), stage(Some(100e9), false));
+        assert!(bars(&one) < bars(&three) && bars(&three) < bars(&hundred));
+        assert_eq!(bars(&hundred), BAR);
+        assert!(stair(&one, 1e9, paint).contains("> send buffer"));
+        assert!(stair(&stage(None, false), 1e9, paint).contains(" - "));
+    }
+}

@@ -1,0 +1,296 @@
+//! Limits that the processors show: slow readers, saturated cores, cores that
+//! do two things, cores that are far from the card.
+
+use clearstream_schema::diagnosis::{Cause, EvidenceItem, Finding, Remedy, Role};
+use serde_json::Value;
+
+use super::transport::MOST_OF_THE_TIME;
+use crate::{
+    facts::{Facts, Part},
+    hosts,
+    words::{percent, rate, time},
+};
+
+/// A thread that had work for this share of the time was held by its core.
+const SATURATED: f64 = 0.85;
+/// Receive memory used / limit of a reader that lags behind.
+const QUEUED: f64 = 0.4;
+/// Share of a core in softirqs beside which a reader does not get on.
+const SOFTIRQ_SHARE: f64 = 0.12;
+
+/// The side whose thread had work all the time; the busier one of both.
+pub(super) fn saturated<'a, 'b>(facts: &'b Facts<'a>) -> Option<&'b Part<'a>> {
+    let share = |part: &Part<'_>| part.thread.map_or(0.0, |thread| thread.runnable());
+    let (sender, receiver) = (share(&facts.sender), share(&facts.receiver));
+    let busier = if sender >= receiver { &facts.sender } else { &facts.receiver };
+    (sender.max(receiver) >= SATURATED).then_some(busier)
+}
+
+/// The window closes because the reader does not take what has arrived.
+pub(super) fn slow_reader(facts: &Facts<'_>) -> Option<Finding> {
+    let medians = &facts.medians;
+    let queued = medians.receive_fill.unwrap_or(0.0);
+    let closed = facts.receiver.counter("TCPToZeroWindowAdv");
+    let often = closed as f64 >= 2.0 * facts.seconds;
+    let lags = queued >= QUEUED || often;
+    if medians.window_limited < MOST_OF_THE_TIME || !lags {
+        return None;
+    }
+    let evidence = vec![
+        facts.sampled(
+            format!("the sender waited for window {} of the time", percent(medians.window_limited)),
+            "median of the change of tcpi_rwnd_limited",
+        ),
+        facts.sampled(
+            format!("{} of the receive buffer was full of data that nobody read", percent(queued)),
+            "median of SK_MEMINFO_RMEM_ALLOC / SK_MEMINFO_RCVBUF at the receiver",
+        ),
+        EvidenceItem {
+            statement: format!("the window was closed {closed} times in {:.1} s", facts.seconds),
+            source: format!("{}: TCPToZeroWindowAdv of /proc/net/netstat", facts.receiver.name()),
+        },
+    ];
+    let mut finding = reader_finding(facts);
+    finding.evidence.splice(0..0, evidence);
+    Some(finding)
+}
+
+/// Why the reader is slow: where it runs, its core, or itself.
+fn reader_finding(facts: &Facts<'_>) -> Finding {
+    let receiver = &facts.receiver;
+    let thread = receiver.thread.unwrap_or_default();
+    let busy = thread.runnable() >= SATURATED;
+    if busy && thread.user < 0.5 {
+        let placed = collision(facts).or_else(|| remote(facts, receiver));
+        return placed.unwrap_or_else(|| cpu_finding(facts, receiver));
+    }
+    // A collision shows in the core, not always in the thread: softirqs run in
+    // its name.
+    if let Some(collision) = collision(facts).filter(|_| thread.user < 0.5) {
+        return collision;
+    }
+    let what = if busy { "computes between its reads" } else { "sleeps or waits between its reads" };
+    Finding {
+        cause: Cause::ReceiverApplication { computes: busy, thread_share_ratio: thread.run },
+        sentence: format!(
+            "receiver application: the program on {} reads only {}; it {what}",
+            receiver.name(),
+            rate(facts.goodput_bps)
+        ),
+        fault: true,
+        evidence: vec![thread_item(facts, receiver)],
+        remedies: vec![
+            Remedy::ChangeFlow { key: "receiver-pause".to_owned(), value: Value::Null },
+            Remedy::ChangeFlow { key: "receiver-work".to_owned(), value: Value::Null },
+        ],
+    }
+}
+
+fn thread_item(facts: &Facts<'_>, part: &Part<'_>) -> EvidenceItem {
+    let thread = part.thread.unwrap_or_default();
+    let side = if part.role == Role::Sender { "sending" } else { "receiving" };
+    facts.sampled(
+        format!(
+            "the {side} thread ran {} of the time ({} of that in user mode) and waited for a core {}",
+            percent(thread.run),
+            percent(thread.user),
+            percent(thread.wait)
+        ),
+        "schedstat and stat of the thread",
+    )
+}
+
+/// Reader and softirqs of its packets share a core, which is full.
+pub(super) fn collision(facts: &Facts<'_>) -> Option<Finding> {
+    let receiver = &facts.receiver;
+    let (core, usually) = receiver.core?;
+    let (incoming, often) = facts.incoming_core?;
+    let softirq = receiver.core_softirq(core)?;
+    let busy = receiver.core_busy(core)?;
+    // On one machine everything on the writer's core comes from the writer.
+    let writers_core = facts.one_machine && facts.sender.core.is_some_and(|(writer, _)| writer == core);
+    let full = busy >= 0.85 && softirq >= SOFTIRQ_SHARE;
+    if core != incoming || usually < 0.7 || often < 0.7 || !full || writers_core {
+        return None;
+    }
+    // The reader's core must be what holds the flow: the sockets are not.
+    let held = facts.medians.window_fill >= 0.85
+        && facts.medians.window_limited < 0.2
+        && facts.queue_ns() > facts.base_rtt_ns();
+    if held && facts.base_rtt_ns() > 1_000_000 {
+        return None;
+    }
+    let better = hosts::better_cores(receiver.host, core, receiver.nic.and_then(|nic| nic.node));
+    Some(Finding {
+        cause: Cause::InterruptCollision {
+            end: receiver.end,
+            core,
+            softirq_ratio: softirq,
+            better_cores: better.clone(),
+        },
+        sentence: format!(
+            "interrupt-core collision: on {} core {core} processes the packets and runs the reader, and is full ({} busy, {} of it packets)",
+            receiver.name(),
+            percent(busy),
+            percent(softirq)
+        ),
+        fault: true,
+        evidence: vec![
+            facts.sampled(
+                format!("packets came through core {incoming} in {} of the samples", percent(often)),
+                "SO_INCOMING_CPU of the receiving socket",
+            ),
+            facts.sampled(
+                format!("the reader was on core {core} in {} of the samples", percent(usually)),
+                "core of the receiving thread",
+            ),
+            facts.sampled(
+                format!("core {core}: {} busy, {} in softirqs", percent(busy), percent(softirq)),
+                "/proc/stat of the receiver, all intervals",
+            ),
+        ],
+        remedies: vec![Remedy::MoveThread {
+            role: Role::Receiver,
+            end: receiver.end,
+            off_core: core,
+            to_cores: better,
+        }],
+    })
+}
+
+/// A saturated thread whose core is not on the card's node.
+fn remote(facts: &Facts<'_>, part: &Part<'_>) -> Option<Finding> {
+    let nic = part.nic?;
+    let (core, _) = part.core?;
+    let (nic_node, thread_node) = (nic.node?, hosts::node_of(part.host, core)?);
+    if nic_node == thread_node {
+        return None;
+    }
+    let hops = hosts::hops_to(part.host, nic, thread_node).unwrap_or(1);
+    let better = hosts::better_cores(part.host, core, Some(nic_node));
+    let side = if part.role == Role::Sender { "writer" } else { "reader" };
+    Some(Finding {
+        cause: Cause::NumaRemote {
+            role: part.role,
+            end: part.end,
+            interface: nic.name.clone(),
+            nic_node,
+            core,
+            thread_node,
+            hop_count: hops,
+            better_cores: better.clone(),
+        },
+        sentence: format!(
+            "NUMA-remote: on {} the {side} runs on core {core} of node {thread_node}, {hops} hop(s) from node {nic_node} of {}; \
+             its core is saturated by copies across the interconnect",
+            part.name(),
+            nic.name
+        ),
+        fault: true,
+        evidence: vec![
+            thread_item(facts, part),
+            EvidenceItem {
+                statement: format!("{} is on node {nic_node}, core {core} on node {thread_node}", nic.name),
+                source: format!("{}: sysfs numa_node, node distances", part.name()),
+            },
+        ],
+        remedies: vec![Remedy::MoveThread {
+            role: part.role,
+            end: part.end,
+            off_core: core,
+            to_cores: better,
+        }],
+    })
+}
+
+/// A thread had work all the time, or the core that takes the packets is full.
+pub(super) fn cpu(facts: &Facts<'_>) -> Option<Finding> {
+    // A full congestion window over a long path is not the processor's doing.
+    let medians = &facts.medians;
+    let elsewhere =
+        facts.base_rtt_ns() > 1_000_000 && medians.window_fill >= 0.9 && medians.not_sent > medians.in_flight;
+    if elsewhere {
+        return None;
+    }
+    if let Some(part) = saturated(facts) {
+        return Some(remote(facts, part).unwrap_or_else(|| cpu_finding(facts, part)));
+    }
+    shared_core(facts)
+}
+
+/// Two threads that take turns on one core: neither runs all the time, but
+/// together they do.
+fn shared_core<'a>(facts: &Facts<'a>) -> Option<Finding> {
+    let (writer, reader) = (facts.sender.core?, facts.receiver.core?);
+    if !facts.one_machine {
+        // The softirqs of the receiver may fill a core of their own.
+        let (incoming, _) = facts.incoming_core?;
+        let full =
+            facts.receiver.core_busy(incoming)? >= 0.9 && facts.receiver.core_softirq(incoming)? >= 0.5;
+        return full.then(|| cpu_finding(facts, &facts.receiver));
+    }
+    let run = |part: &Part<'_>| part.thread.map_or(0.0, |thread| thread.runnable());
+    let together = run(&facts.sender) + run(&facts.receiver);
+    let path_is_local = facts.base_rtt_ns() < 1_000_000;
+    let taken = if writer.0 == reader.0 {
+        together >= SATURATED
+    } else {
+        run(&facts.sender).max(run(&facts.receiver)) >= 0.7
+    };
+    let part = if run(&facts.sender) >= run(&facts.receiver) { &facts.sender } else { &facts.receiver };
+    (path_is_local && taken).then(|| cpu_finding(facts, part))
+}
+
+fn cpu_finding(facts: &Facts<'_>, part: &Part<'_>) -> Finding {
+    let thread = part.thread.unwrap_or_default();
+    let core = part.core.map(|(core, _)| core);
+    let side = if part.role == Role::Sender { "sender" } else { "receiver" };
+    let at = core.map_or_else(String::new, |core| format!(" (core {core})"));
+    let starved = if thread.wait > 0.2 {
+        format!("; it waited for a core {} of the time, because others had it", percent(thread.wait))
+    } else {
+        String::new()
+    };
+    let better = core.map(|core| hosts::better_cores(part.host, core, part.nic.and_then(|nic| nic.node)));
+    let mut remedies = vec![Remedy::ChangeFlow {
+        key: "flows".to_owned(),
+        value: facts.config.flows.saturating_mul(2).clamp(2, 64).into(),
+    }];
+    if let Some((core, better)) =
+        core.zip(better).filter(|(_, better)| !better.is_empty() && thread.wait > 0.2)
+    {
+        remedies.insert(
+            0,
+            Remedy::MoveThread { role: part.role, end: part.end, off_core: core, to_cores: better },
+        );
+    }
+    Finding {
+        cause: Cause::Cpu {
+            role: part.role,
+            end: part.end,
+            core,
+            runnable_ratio: thread.runnable(),
+            waiting_ratio: thread.wait,
+        },
+        sentence: format!(
+            "{side} CPU: the thread on {}{at} had work {} of the time, and one core does no more than {}{starved}",
+            part.name(),
+            percent(thread.runnable()),
+            rate(facts.goodput_bps / facts.flow_count)
+        ),
+        fault: thread.wait > 0.2,
+        evidence: vec![
+            thread_item(facts, part),
+            facts.sampled(
+                format!(
+                    "nothing in TCP holds it: {} of the congestion window in flight, window waited for {} of the time, rtt {}",
+                    percent(facts.medians.window_fill),
+                    percent(facts.medians.window_limited),
+                    time(facts.medians.rtt_ns as u64)
+                ),
+                "medians of tcpi_unacked / tcpi_snd_cwnd, tcpi_rwnd_limited, tcpi_rtt",
+            ),
+        ],
+        remedies,
+    }
+}

@@ -1,0 +1,447 @@
+//! Limits that the sockets show: windows, buffers, pacing, loss, the path.
+
+use clearstream_schema::diagnosis::{BufferLimit, Cause, Finding, LossModel, Remedy};
+use serde_json::Value;
+
+use super::processing::saturated;
+use crate::{
+    facts::Facts,
+    formulas, hosts,
+    stages::goal_bps,
+    words::{bytes, percent, rate, time},
+};
+
+/// Share of the time on one of the kernel's clocks that decides.
+pub(super) const MOST_OF_THE_TIME: f64 = 0.5;
+/// Write queue / send buffer of a socket that takes no more.
+const FULL: f64 = 0.85;
+/// Segments in flight / congestion window of a flow that the window holds.
+const WINDOW_USED: f64 = 0.85;
+/// Time in queues / lowest round-trip time that shows a standing queue.
+const STANDING_QUEUE: f64 = 0.3;
+/// Losses below this share are noise of a moment, of one or two packets.
+const RESENT_MIN: f64 = 2e-6;
+
+/// `SO_MAX_PACING_RATE` is reached.
+pub(super) fn pacing_of_socket(facts: &Facts<'_>) -> Option<Finding> {
+    let allowed = facts.max_pacing_bps.filter(|rate| *rate > 0.0)? * facts.flow_count;
+    let reached = facts.goodput_bps / allowed;
+    if reached < 0.85 {
+        return None;
+    }
+    let medians = &facts.medians;
+    Some(Finding {
+        cause: Cause::Pacing { rate_bps: allowed, by_socket: true },
+        sentence: format!(
+            "pacing: the sockets may send {} (SO_MAX_PACING_RATE), and {} of that arrive",
+            rate(allowed),
+            percent(reached)
+        ),
+        fault: true,
+        evidence: vec![
+            facts.sampled(
+                format!(
+                    "max_pacing_rate {} for each of {} flow(s)",
+                    rate(allowed / facts.flow_count),
+                    facts.flow_count
+                ),
+                "tcpi_max_pacing_rate",
+            ),
+            facts.sampled(format!("goodput {}", rate(facts.goodput_bps)), "bytes that reached the reader"),
+            facts.sampled(
+                format!(
+                    "{} wait in the socket, rtt {} against {} at least",
+                    bytes(medians.not_sent as u64),
+                    time(medians.rtt_ns as u64),
+                    time(facts.base_rtt_ns())
+                ),
+                "median of tcpi_notsent_bytes, tcpi_rtt",
+            ),
+        ],
+        remedies: vec![Remedy::ChangeFlow { key: "pacing".to_owned(), value: Value::Null }],
+    })
+}
+
+/// The receiver offers no more window, and its reader is not why.
+pub(super) fn receiver_window(facts: &Facts<'_>) -> Option<Finding> {
+    let medians = &facts.medians;
+    if medians.window_limited < MOST_OF_THE_TIME {
+        return None;
+    }
+    let window = medians.peer_window_max.or(medians.peer_window).unwrap_or(medians.in_flight).max(1.0);
+    let buffer = medians.receive_buffer.unwrap_or(window / formulas::RECEIVE_SHARE_RATIO);
+    let share = (window / buffer.max(1.0)).clamp(0.25, 1.0);
+    let goal = goal_bps(facts);
+    let needed = formulas::bandwidth_delay_bytes(goal / facts.flow_count, facts.base_rtt_ns());
+    let needed_buffer = formulas::whole_mebibytes(2.0 * needed / share.min(formulas::RECEIVE_SHARE_RATIO));
+    let needed_window = needed.ceil() as u64;
+    let held_by = held_window(facts, window, buffer);
+    let (why, remedies) = window_remedies(facts, &held_by, needed_buffer);
+    Some(Finding {
+        sentence: format!(
+            "receiver window: {} of window over {} allow {}; {} need {} of window per flow ({why})",
+            bytes(window as u64),
+            time(facts.base_rtt_ns()),
+            rate(formulas::window_bps(window, facts.base_rtt_ns()) * facts.flow_count),
+            rate(goal),
+            bytes(needed_window),
+        ),
+        cause: Cause::ReceiverWindow {
+            held_by,
+            window_bytes: window as u64,
+            needed_window_bytes: needed_window,
+            needed_buffer_bytes: needed_buffer,
+            goal_bps: goal,
+        },
+        fault: true,
+        evidence: vec![
+            facts.sampled(
+                format!("the sender waited for window {} of the time", percent(medians.window_limited)),
+                "median of the change of tcpi_rwnd_limited",
+            ),
+            facts.sampled(
+                format!("the window offered never exceeded {}", bytes(window as u64)),
+                "largest tcpi_snd_wnd",
+            ),
+            facts.sampled(
+                format!(
+                    "receive buffer {}, {} of it used: the reader keeps up",
+                    bytes(buffer as u64),
+                    percent(medians.receive_fill.unwrap_or(0.0))
+                ),
+                "median of SK_MEMINFO_RMEM_ALLOC / SK_MEMINFO_RCVBUF at the receiver",
+            ),
+        ],
+        remedies,
+    })
+}
+
+fn held_window(facts: &Facts<'_>, window: f64, buffer: f64) -> BufferLimit {
+    let config = facts.config;
+    if let Some(asked) = config.receive_buffer.or(config.window) {
+        return BufferLimit::Explicit(asked.0);
+    }
+    let scale = facts.receive_window_scale.filter(|scale| *scale <= 14);
+    let cap = hosts::triple(facts.receiver.host, "net.ipv4.tcp_rmem").map(|triple| triple[2]);
+    if let Some(scale) = scale
+        && window >= 0.95 * f64::from(65_535u32 << scale)
+        && cap.is_none_or(|cap| buffer < 0.95 * cap as f64)
+    {
+        return BufferLimit::WindowScale(scale);
+    }
+    BufferLimit::Sysctl {
+        name: "net.ipv4.tcp_rmem".to_owned(),
+        value_bytes: cap.unwrap_or(buffer as u64),
+        end: facts.receiver.end,
+    }
+}
+
+fn window_remedies(facts: &Facts<'_>, held_by: &BufferLimit, needed: u64) -> (String, Vec<Remedy>) {
+    let end = facts.receiver.end;
+    let raise = Remedy::RaiseSysctl { end, name: "net.ipv4.tcp_rmem".to_owned(), field: 2, at_least: needed };
+    match held_by {
+        BufferLimit::Explicit(asked) => {
+            let key = if facts.config.receive_buffer.is_some() { "receive-buffer" } else { "window" };
+            let drop = Remedy::ChangeFlow { key: key.to_owned(), value: Value::Null };
+            let small =
+                hosts::triple(facts.receiver.host, "net.ipv4.tcp_rmem").is_some_and(|cap| cap[2] < needed);
+            let mut remedies = vec![drop];
+            remedies.extend(small.then_some(raise));
+            (format!("held by SO_RCVBUF of {}, which the program asked for", bytes(*asked)), remedies)
+        }
+        BufferLimit::Sysctl { value_bytes, .. } => (
+            format!(
+                "held by net.ipv4.tcp_rmem, whose maximum is {} on {}",
+                bytes(*value_bytes),
+                facts.receiver.name()
+            ),
+            vec![raise],
+        ),
+        BufferLimit::WindowScale(scale) => (
+            format!("65535 shifted by the window scale {scale} of the handshake is all that can be said"),
+            vec![raise],
+        ),
+    }
+}
+
+/// The socket takes no more data while the congestion window has room. The
+/// kernel's own clock for it (`sndbuf_limited`) misses blocking writers.
+pub(super) fn send_buffer(facts: &Facts<'_>) -> Option<Finding> {
+    let medians = &facts.medians;
+    let (fill, buffer) = (medians.buffer_fill?, medians.buffer_bytes?);
+    let explicit = facts.config.send_buffer.or(facts.config.window);
+    let cap = hosts::triple(facts.sender.host, "net.ipv4.tcp_wmem").map(|triple| triple[2]);
+    let at_cap = explicit.is_some() || cap.is_some_and(|cap| buffer >= 0.95 * cap as f64);
+    let ceiling =
+        formulas::window_bps(formulas::SEND_SHARE_RATIO * buffer, facts.base_rtt_ns()) * facts.flow_count;
+    // What a small explicit buffer leaves free is less than one transfer; the
+    // rate it predicts is the witness then.
+    let predicted = (0.7..=1.25).contains(&(facts.goodput_bps / ceiling));
+    let full = fill >= FULL || (explicit.is_some() && predicted);
+    let holds = full
+        && at_cap
+        && medians.window_fill < 0.9
+        && medians.window_limited < 0.3
+        && medians.not_sent < medians.in_flight.max(65_536.0)
+        && facts.goodput_bps > 0.5 * ceiling;
+    holds.then(|| send_buffer_finding(facts, explicit.map(|asked| asked.0), buffer, ceiling))
+}
+
+fn send_buffer_finding(facts: &Facts<'_>, explicit: Option<u64>, buffer: f64, ceiling: f64) -> Finding {
+    let medians = &facts.medians;
+    let end = facts.sender.end;
+    let goal = goal_bps(facts);
+    let product = formulas::bandwidth_delay_bytes(goal / facts.flow_count, facts.base_rtt_ns());
+    let needed = formulas::whole_mebibytes(2.0 * product / formulas::SEND_SHARE_RATIO);
+    let name = "net.ipv4.tcp_wmem".to_owned();
+    let raise = Remedy::RaiseSysctl { end, name: name.clone(), field: 2, at_least: needed };
+    let (held_by, why, remedies) = match explicit {
+        Some(asked) => {
+            let key = if facts.config.send_buffer.is_some() { "send-buffer" } else { "window" };
+            (
+                BufferLimit::Explicit(asked),
+                format!("SO_SNDBUF of {}, which the program asked for", bytes(asked)),
+                vec![Remedy::ChangeFlow { key: key.to_owned(), value: Value::Null }, raise],
+            )
+        }
+        None => (
+            BufferLimit::Sysctl { name, value_bytes: buffer as u64, end },
+            format!(
+                "net.ipv4.tcp_wmem, whose maximum is {} on {}",
+                bytes(buffer as u64),
+                facts.sender.name()
+            ),
+            vec![raise],
+        ),
+    };
+    Finding {
+        cause: Cause::SendBuffer {
+            held_by,
+            buffer_bytes: buffer as u64,
+            needed_buffer_bytes: needed,
+            goal_bps: goal,
+        },
+        sentence: format!(
+            "send buffer: {} over {} allow {}, held by {why}; {} need {}",
+            bytes(buffer as u64),
+            time(facts.base_rtt_ns()),
+            rate(ceiling),
+            rate(goal),
+            bytes(needed)
+        ),
+        fault: true,
+        evidence: vec![
+            facts.sampled(
+                format!("{} of the send buffer is in use", percent(medians.buffer_fill.unwrap_or(0.0))),
+                "median of SK_MEMINFO_WMEM_QUEUED / SK_MEMINFO_SNDBUF",
+            ),
+            facts.sampled(
+                format!("only {} of the congestion window is in flight", percent(medians.window_fill)),
+                "median of tcpi_unacked / tcpi_snd_cwnd",
+            ),
+            facts.sampled(
+                format!(
+                    "{} not sent yet against {} in flight; the kernel's own clock says {} (it misses blocking writers)",
+                    bytes(medians.not_sent as u64),
+                    bytes(medians.in_flight as u64),
+                    percent(medians.buffer_limited)
+                ),
+                "median of tcpi_notsent_bytes, tcpi_sndbuf_limited",
+            ),
+        ],
+        remedies,
+    }
+}
+
+/// A standing queue in front of the bottleneck: the path carries no more.
+pub(super) fn path_capacity(facts: &Facts<'_>) -> Option<Finding> {
+    let queue_ns = facts.queue_ns();
+    let relative = queue_ns as f64 / facts.base_rtt_ns() as f64;
+    let medians = &facts.medians;
+    let held = medians.window_fill >= WINDOW_USED || (medians.not_sent > medians.in_flight && relative > 0.5);
+    // A path of microseconds: what looks like a queue is a host that is late.
+    let own = facts.base_rtt_ns() < 1_000_000 && saturated(facts).is_some();
+    if !held || relative < STANDING_QUEUE || own {
+        return None;
+    }
+    let mut evidence = vec![
+        facts.sampled(
+            format!(
+                "rtt {} against {} at least: {} of it in a queue",
+                time(medians.rtt_ns as u64),
+                time(facts.base_rtt_ns()),
+                time(queue_ns)
+            ),
+            "median of tcpi_rtt, lowest of tcpi_min_rtt and probe",
+        ),
+        facts.sampled(
+            format!("{} of the congestion window is in flight", percent(medians.window_fill)),
+            "median of tcpi_unacked / tcpi_snd_cwnd",
+        ),
+        facts.sampled(
+            format!("{:.4} % of the bytes were sent again", facts.loss_ratio() * 100.0),
+            "change of tcpi_bytes_retrans / tcpi_bytes_sent",
+        ),
+    ];
+    if let Some(several) = facts.experiment(clearstream_schema::diagnosis::ExperimentKind::SeveralFlows) {
+        evidence.push(crate::suggestions::compared(facts, several));
+    }
+    Some(Finding {
+        cause: Cause::PathCapacity { rate_bps: facts.goodput_bps, queue_ns },
+        sentence: format!(
+            "path capacity: the bottleneck carries {} and has {} of data queued in front of it; no host is at fault",
+            rate(facts.goodput_bps),
+            time(queue_ns)
+        ),
+        fault: false,
+        evidence,
+        remedies: vec![Remedy::Physical {
+            what: "a faster path, or less other traffic on it: hosts cannot give more".to_owned(),
+        }],
+    })
+}
+
+/// Lost packets without a full queue.
+pub(super) fn loss(facts: &Facts<'_>) -> Option<Finding> {
+    let loss = facts.loss_ratio();
+    if loss < RESENT_MIN || saturated(facts).is_some_and(|_| facts.base_rtt_ns() < 1_000_000) {
+        return None;
+    }
+    let (rtt, mss) = (facts.base_rtt_ns(), facts.mss_bytes);
+    let per_flow = |of: fn(f64, u64, f64) -> f64| of(mss, rtt, loss) * facts.flow_count;
+    let (mathis, cubic) = (per_flow(formulas::mathis_bps), per_flow(formulas::cubic_bps));
+    let (bound, model) = if cubic > mathis { (cubic, LossModel::Cubic) } else { (mathis, LossModel::Mathis) };
+    // The bound must explain the rate: a much higher one would not hold it.
+    let held = facts.medians.window_fill >= 0.7 || facts.medians.not_sent > facts.medians.in_flight;
+    if !held || bound > 3.0 * facts.goodput_bps {
+        return None;
+    }
+    let goal = goal_bps(facts);
+    let tolerable = match model {
+        LossModel::Mathis => formulas::mathis_loss_ratio(mss, rtt, goal / facts.flow_count),
+        LossModel::Cubic => formulas::cubic_loss_ratio(mss, rtt, goal / facts.flow_count),
+    };
+    let formula = match model {
+        LossModel::Mathis => "Mathis: MSS / rtt * 1.22 / sqrt(p)",
+        LossModel::Cubic => "CUBIC: 1.054 * rtt^0.75 / p^0.75 segments",
+    };
+    Some(Finding {
+        cause: Cause::Loss {
+            loss_ratio: loss,
+            bound_bps: bound,
+            model,
+            tolerable_ratio: tolerable,
+            goal_bps: goal,
+        },
+        sentence: format!(
+            "loss: {:.4} % of the bytes were lost without a queue to overflow, which allows {} ({formula}); {} tolerate {:.1e} %",
+            loss * 100.0,
+            rate(bound),
+            rate(goal),
+            tolerable * 100.0
+        ),
+        fault: true,
+        evidence: vec![
+            facts.sampled(
+                format!("{} of {} sent again", bytes(facts.resent_bytes), bytes(facts.sent_bytes)),
+                "change of tcpi_bytes_retrans and tcpi_bytes_sent",
+            ),
+            facts.sampled(
+                format!("{} of the congestion window is in flight", percent(facts.medians.window_fill)),
+                "median of tcpi_unacked / tcpi_snd_cwnd",
+            ),
+            facts.sampled(
+                format!(
+                    "rtt {} against {} at least: no standing queue",
+                    time(facts.medians.rtt_ns as u64),
+                    time(rtt)
+                ),
+                "median of tcpi_rtt, lowest of tcpi_min_rtt and probe",
+            ),
+        ],
+        remedies: loss_remedies(facts),
+    })
+}
+
+fn loss_remedies(facts: &Facts<'_>) -> Vec<Remedy> {
+    let change = |key: &str, value: Value| Remedy::ChangeFlow { key: key.to_owned(), value };
+    let mut remedies = vec![Remedy::Physical {
+        what: "find where packets are lost: optics, a damaged cable, a policer, a switch with small buffers"
+            .to_owned(),
+    }];
+    remedies.push(change("flows", (facts.config.flows.saturating_mul(4).min(64)).into()));
+    if facts.sender.host.kernel.congestion_controls.iter().any(|name| name == "bbr") {
+        remedies.push(change("congestion-control", "bbr".into()));
+    }
+    remedies
+}
+
+/// The socket has nothing to send, though there is room.
+pub(super) fn sender_application(facts: &Facts<'_>) -> Option<Finding> {
+    let medians = &facts.medians;
+    let empty = medians.buffer_fill.is_none_or(|fill| fill < 0.5) && medians.not_sent < 65_536.0;
+    let pauses = medians.busy < 0.8 && facts.base_rtt_ns() > 1_000_000;
+    let running = facts.sender.thread.map_or(0.0, |thread| thread.runnable());
+    if !(empty || pauses) || running >= 0.85 || medians.window_fill >= WINDOW_USED && !pauses {
+        return None;
+    }
+    Some(Finding {
+        cause: Cause::SenderApplication { thread_share_ratio: running },
+        sentence: format!(
+            "sender application: the program on {} writes too little; its socket was empty, with room for more",
+            facts.sender.name()
+        ),
+        fault: true,
+        evidence: vec![
+            facts.sampled(
+                format!(
+                    "{} of the send buffer in use, {} not sent yet",
+                    percent(medians.buffer_fill.unwrap_or(0.0)),
+                    bytes(medians.not_sent as u64)
+                ),
+                "median of SK_MEMINFO_WMEM_QUEUED / SK_MEMINFO_SNDBUF, tcpi_notsent_bytes",
+            ),
+            facts.sampled(
+                format!(
+                    "{} of the rate samples were limited by the application",
+                    percent(medians.app_limited)
+                ),
+                "tcpi_delivery_rate_app_limited",
+            ),
+            facts.sampled(
+                format!("its thread used {} of a core", percent(running)),
+                "schedstat of the sending thread",
+            ),
+        ],
+        remedies: vec![Remedy::ChangeFlow { key: "burst-flows".to_owned(), value: 0.into() }],
+    })
+}
+
+/// The congestion window was on its way up.
+pub(super) fn ramping(facts: &Facts<'_>) -> Option<Finding> {
+    let (growth, slow_start) = facts.growth?;
+    if facts.medians.window_fill < WINDOW_USED || (growth < 1.2 && !slow_start) {
+        return None;
+    }
+    let goal = goal_bps(facts);
+    let segments = formulas::bandwidth_delay_bytes(goal, facts.base_rtt_ns()) / facts.mss_bytes;
+    // RFC 9438, section 4.2: K = cbrt(W_max * (1 - beta) / C) = cbrt(0.75 W).
+    let needed = if slow_start {
+        formulas::slow_start_round_trips(segments) * facts.base_rtt_ns() as f64
+    } else {
+        (0.75 * segments).cbrt() * 1e9
+    };
+    Some(Finding {
+        cause: Cause::StillRamping { needed_ns: needed.max(0.0) as u64 },
+        sentence: format!(
+            "still ramping: the congestion window grew by {:.0} % from the first half to the second and was used up",
+            (growth - 1.0) * 100.0
+        ),
+        fault: false,
+        evidence: vec![facts.sampled(
+            format!("congestion window {growth:.2} times as large in the second half"),
+            "median of tcpi_snd_cwnd in each half",
+        )],
+        remedies: vec![Remedy::ChangeFlow { key: "duration".to_owned(), value: "30s".into() }],
+    })
+}

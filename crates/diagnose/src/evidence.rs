@@ -1,0 +1,135 @@
+//! What a diagnosis rests on, gathered now or read from a record.
+
+use clearstream_record::{Reader, RecordError};
+use clearstream_schema::{
+    BitRate,
+    diagnosis::ExperimentKind,
+    flow::{FlowConfig, FlowSummary, Interval, Notice, Protocol},
+    host::HostReport,
+    probe::ProbeSummary,
+    record::{TrialDocument, TrialOutcome},
+};
+use serde::{Deserialize, Serialize};
+
+/// Everything known of a path.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// The end that connects.
+    pub client: HostReport,
+    /// The end that waits.
+    pub server: HostReport,
+    /// Delay, loss and path MTU.
+    pub probe: Option<ProbeSummary>,
+    /// Flows; the first is the one diagnosed, the others are experiments.
+    pub flows: Vec<FlowObservation>,
+    /// Rate that is wanted of the path, where it was told.
+    pub goal: Option<BitRate>,
+    /// What could not be gathered.
+    pub notices: Vec<Notice>,
+}
+
+/// A flow that was run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FlowObservation {
+    /// What it varies of the flow diagnosed.
+    pub kind: ExperimentKind,
+    /// As asked for.
+    pub config: FlowConfig,
+    /// Its intervals, warm-up included.
+    pub intervals: Vec<Interval>,
+    /// Its figures; absent when it could not be run.
+    pub summary: Option<FlowSummary>,
+    /// Why it ended early or could not be run.
+    pub failure: Option<String>,
+}
+
+impl FlowObservation {
+    /// Goodput after the warm-up.
+    pub fn goodput_bps(&self) -> f64 {
+        self.summary.as_ref().map_or(0.0, |summary| summary.goodput_bps)
+    }
+}
+
+/// Why a record is no evidence.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordEvidenceError {
+    /// It could not be read.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// No flow in it.
+    #[error("the run {id} has no finished TCP flow to diagnose")]
+    NoFlow {
+        /// The run.
+        id: String,
+    },
+    /// The trial asked for is none.
+    #[error("trial {trial} of the run {id} is no finished flow: `clearstream report` lists the trials")]
+    NoTrial {
+        /// The run.
+        id: String,
+        /// As asked for.
+        trial: u32,
+    },
+}
+
+impl Evidence {
+    /// Evidence out of a record alone. Without a trial number the flow with
+    /// the highest goodput is diagnosed: what kept the best from being better.
+    ///
+    /// # Errors
+    /// When the record cannot be read or has no such flow.
+    pub fn from_record(reader: &Reader, trial: Option<u32>) -> Result<Self, RecordEvidenceError> {
+        let run = reader.run();
+        let mut probe = None;
+        let mut best: Option<(TrialDocument, FlowSummary)> = None;
+        for document in reader.trials()? {
+            let document = document?;
+            match &document.outcome {
+                TrialOutcome::Probe(summary) => probe = Some((**summary).clone()),
+                TrialOutcome::Flow(summary) if takes(&document, summary, trial) => {
+                    if best.as_ref().is_none_or(|(_, best)| summary.goodput_bps > best.goodput_bps) {
+                        let summary = (**summary).clone();
+                        best = Some((document, summary));
+                    }
+                }
+                _ => {}
+            }
+        }
+        let Some((document, summary)) = best else {
+            let id = run.id.clone();
+            return Err(match trial {
+                Some(trial) => RecordEvidenceError::NoTrial { id, trial },
+                None => RecordEvidenceError::NoFlow { id },
+            });
+        };
+        let intervals = reader.samples(&document)?.collect::<Result<Vec<Interval>, RecordError>>()?;
+        let notice = Notice {
+            id: "from-record".to_owned(),
+            message: format!(
+                "trial {} of {} ({}), recorded {}: no experiment was run",
+                document.trial, run.id, document.experiment, document.started
+            ),
+        };
+        Ok(Self {
+            client: run.client.clone(),
+            server: run.server.clone(),
+            probe,
+            flows: vec![FlowObservation {
+                kind: ExperimentKind::AsAsked,
+                config: summary.requested.clone(),
+                intervals,
+                summary: Some(summary),
+                failure: None,
+            }],
+            goal: None,
+            notices: vec![notice],
+        })
+    }
+}
+
+fn takes(document: &TrialDocument, summary: &FlowSummary, trial: Option<u32>) -> bool {
+    match trial {
+        Some(trial) => document.trial == trial,
+        None => summary.requested.protocol == Protocol::Tcp,
+    }
+}

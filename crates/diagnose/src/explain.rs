@@ -1,0 +1,101 @@
+//! From evidence to a diagnosis: pure.
+
+use clearstream_schema::diagnosis::{
+    DIAGNOSIS_SCHEMA, Diagnosis, End, Experiment, ExperimentKind, Finding, Verdict,
+};
+use clearstream_schema::flow::FlowConfig;
+
+use crate::{Evidence, causes, facts::Facts, stages, suggestions};
+
+/// Explains what limits the flow that was asked for.
+pub fn explain(evidence: &Evidence) -> Diagnosis {
+    let Some(facts) = Facts::of(evidence) else { return without_flow(evidence) };
+    let (verdict, secondary) = judge(&facts);
+    let mut stages = stages::all(&facts, &verdict);
+    stages::mark_pcie(&facts, &mut stages, &verdict);
+    let experiments = evidence
+        .flows
+        .iter()
+        .filter(|flow| flow.kind != ExperimentKind::AsAsked && flow.summary.is_some())
+        .map(|flow| suggestions::result(&facts, flow))
+        .collect();
+    Diagnosis {
+        schema: DIAGNOSIS_SCHEMA.to_owned(),
+        version: 1,
+        sender_name: facts.sender.name().to_owned(),
+        receiver_name: facts.receiver.name().to_owned(),
+        sender: facts.sender.end,
+        flow: facts.config.clone(),
+        observed_bps: facts.goodput_bps,
+        min_rtt_ns: facts.min_rtt_ns,
+        gain_bound_bps: stages::gain_bound_bps(&stages, facts.goodput_bps),
+        suggestions: suggestions::suggest(&facts, &verdict, &secondary),
+        primary: verdict,
+        secondary,
+        stages,
+        experiments,
+        notices: evidence.notices.clone(),
+    }
+}
+
+fn judge(facts: &Facts<'_>) -> (Verdict, Vec<Finding>) {
+    let unknown =
+        |because: String| Verdict::Unknown { because, experiment: suggestions::most_informative(facts) };
+    let (limit, others) = causes::find(facts);
+    match limit {
+        // A packet size that does not pass is seen without any sample.
+        Some(finding) if facts.is_long_enough() || facts.stalled() => (Verdict::Found(finding), others),
+        _ if facts.stalled() => {
+            let flow = facts.evidence.flows.first();
+            let why = flow.and_then(|flow| flow.failure.clone());
+            (
+                unknown(why.unwrap_or_else(|| "no data arrived, and the probe does not say why".to_owned())),
+                others,
+            )
+        }
+        _ if !facts.is_long_enough() => (
+            unknown(format!(
+                "the flow was too short: {} samples in {:.1} s; at least 3 and ten round trips are needed",
+                facts.sample_count, facts.seconds
+            )),
+            others,
+        ),
+        _ => {
+            let because = format!(
+                "{} of the congestion window in flight, window waited for {} of the time, no thread saturated, \
+                 nothing lost to speak of: no signature fits",
+                crate::words::percent(facts.medians.window_fill),
+                crate::words::percent(facts.medians.window_limited)
+            );
+            (unknown(because), others)
+        }
+    }
+}
+
+fn without_flow(evidence: &Evidence) -> Diagnosis {
+    let flow = FlowConfig::default();
+    Diagnosis {
+        schema: DIAGNOSIS_SCHEMA.to_owned(),
+        version: 1,
+        sender_name: evidence.client.name.clone(),
+        receiver_name: evidence.server.name.clone(),
+        sender: End::Client,
+        observed_bps: 0.0,
+        min_rtt_ns: None,
+        primary: Verdict::Unknown {
+            because: "no flow was run".to_owned(),
+            experiment: Experiment {
+                kind: ExperimentKind::AsAsked,
+                question: "a flow between the two hosts".to_owned(),
+                flow: flow.clone(),
+            },
+        },
+        flow,
+        secondary: Vec::new(),
+        stages: Vec::new(),
+        gain_bound_bps: None,
+        suggestions: Vec::new(),
+        experiments: Vec::new(),
+        notices: evidence.notices.clone(),
+    }
+}

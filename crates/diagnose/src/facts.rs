@@ -1,0 +1,424 @@
+//! The figures of the flow diagnosed that every rule asks for.
+
+use std::collections::BTreeMap;
+
+use clearstream_schema::{
+    counters::CoreCounters,
+    diagnosis::{End, EvidenceItem, ExperimentKind, Role},
+    flow::{Direction, FlowConfig, FlowInterval, Interval, SideInterval, SocketSettings},
+    host::{HostReport, Nic},
+    probe::ProbeDirection,
+};
+
+use crate::{
+    Evidence, FlowObservation, hosts,
+    series::{SenderSample, ThreadShares, median},
+};
+
+/// A flow shorter than this many round trips tells nothing (the kernel's
+/// clocks and the congestion window need them).
+const ROUND_TRIPS_MIN: f64 = 10.0;
+
+/// One end of the flow.
+#[derive(Debug)]
+pub(crate) struct Part<'a> {
+    pub(crate) role: Role,
+    pub(crate) end: End,
+    pub(crate) host: &'a HostReport,
+    /// Its flow threads, pooled.
+    pub(crate) thread: Option<ThreadShares>,
+    /// Core that the threads were seen on most, with its share of the samples.
+    pub(crate) core: Option<(u32, f64)>,
+    /// The card that carried the data.
+    pub(crate) nic: Option<&'a Nic>,
+    /// Packets that its interface dropped or found damaged.
+    pub(crate) lost_packets: u64,
+    /// What TCP counted there while the flow ran.
+    pub(crate) counters: BTreeMap<&'a str, u64>,
+    /// Time of its cores over all intervals.
+    pub(crate) cores: Vec<CoreCounters>,
+}
+
+impl Part<'_> {
+    /// Name of the end's host.
+    pub(crate) fn name(&self) -> &str {
+        &self.host.name
+    }
+
+    /// A counter that may not have moved.
+    pub(crate) fn counter(&self, name: &str) -> u64 {
+        self.counters.get(name).copied().unwrap_or(0)
+    }
+
+    fn shares_of(&self, core: u32, of: impl Fn(&CoreCounters) -> u64) -> Option<f64> {
+        let core = self.cores.iter().find(|counters| counters.core == core)?;
+        let busy = core.user_ns + core.system_ns + core.softirq_ns + core.irq_ns + core.steal_ns;
+        let all = busy + core.idle_ns;
+        (all > 0).then(|| of(core) as f64 / all as f64)
+    }
+
+    /// Share of a core's time that is not idle.
+    pub(crate) fn core_busy(&self, core: u32) -> Option<f64> {
+        self.shares_of(core, |core| {
+            core.user_ns + core.system_ns + core.softirq_ns + core.irq_ns + core.steal_ns
+        })
+    }
+
+    /// Share of a core's time in softirqs and interrupts.
+    pub(crate) fn core_softirq(&self, core: u32) -> Option<f64> {
+        self.shares_of(core, |core| core.softirq_ns + core.irq_ns)
+    }
+}
+
+/// Medians over flows and intervals of the sending sockets.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Medians {
+    pub(crate) window_limited: f64,
+    pub(crate) buffer_limited: f64,
+    pub(crate) busy: f64,
+    pub(crate) window_fill: f64,
+    pub(crate) buffer_fill: Option<f64>,
+    pub(crate) buffer_bytes: Option<f64>,
+    pub(crate) not_sent: f64,
+    pub(crate) in_flight: f64,
+    pub(crate) rtt_ns: f64,
+    pub(crate) peer_window: Option<f64>,
+    /// Largest window that the receiver offered.
+    pub(crate) peer_window_max: Option<f64>,
+    /// Receive memory used / limit at the receiver.
+    pub(crate) receive_fill: Option<f64>,
+    /// Receive buffer, its usual size.
+    pub(crate) receive_buffer: Option<f64>,
+    /// Share of the samples whose last rate was limited by the application.
+    pub(crate) app_limited: f64,
+}
+
+/// Everything that the rules ask for.
+#[derive(Debug)]
+pub(crate) struct Facts<'a> {
+    pub(crate) evidence: &'a Evidence,
+    pub(crate) config: &'a FlowConfig,
+    pub(crate) sender: Part<'a>,
+    pub(crate) receiver: Part<'a>,
+    pub(crate) goodput_bps: f64,
+    pub(crate) flow_count: f64,
+    pub(crate) min_rtt_ns: Option<u64>,
+    pub(crate) medians: Medians,
+    /// Samples that the medians rest on.
+    pub(crate) sample_count: usize,
+    /// First and last interval used.
+    pub(crate) span: (u32, u32),
+    pub(crate) seconds: f64,
+    pub(crate) sent_bytes: u64,
+    pub(crate) resent_bytes: u64,
+    pub(crate) timeouts: u64,
+    pub(crate) mss_bytes: f64,
+    pub(crate) max_pacing_bps: Option<f64>,
+    pub(crate) receive_window_scale: Option<u8>,
+    pub(crate) socket_mtu_bytes: Option<u32>,
+    /// Congestion window at the end / in the middle, all in slow start.
+    pub(crate) growth: Option<(f64, bool)>,
+    /// Core that takes the receiver's packets, with its share of the samples.
+    pub(crate) incoming_core: Option<(u32, f64)>,
+    pub(crate) one_machine: bool,
+    pub(crate) sender_settings: Option<&'a SocketSettings>,
+    pub(crate) receiver_settings: Option<&'a SocketSettings>,
+}
+
+fn most(values: impl Iterator<Item = Option<u32>>) -> Option<(u32, f64)> {
+    let (mut counts, mut all) = (BTreeMap::<u32, u32>::new(), 0u32);
+    for value in values.flatten() {
+        *counts.entry(value).or_default() += 1;
+        all += 1;
+    }
+    let (value, count) = counts.into_iter().max_by_key(|(_, count)| *count)?;
+    Some((value, f64::from(count) / f64::from(all)))
+}
+
+fn of_end(interval: &Interval, end: End) -> &SideInterval {
+    match end {
+        End::Client => &interval.client,
+        End::Server => &interval.server,
+    }
+}
+
+fn part<'a>(role: Role, end: End, evidence: &'a Evidence, used: &[&'a Interval]) -> Part<'a> {
+    let host = match end {
+        End::Client => &evidence.client,
+        End::Server => &evidence.server,
+    };
+    let sends = role == Role::Sender;
+    let sides = || used.iter().map(|interval| of_end(interval, end));
+    let mut counters = BTreeMap::new();
+    let mut cores = BTreeMap::<u32, CoreCounters>::new();
+    let mut bytes = BTreeMap::<&str, u64>::new();
+    let mut lost = BTreeMap::<&str, u64>::new();
+    for side in sides() {
+        for (name, count) in &side.tcp_counters {
+            let sum: &mut u64 = counters.entry(name.as_str()).or_default();
+            *sum = sum.saturating_add(*count);
+        }
+        for core in &side.cores {
+            let sum = cores
+                .entry(core.core)
+                .or_insert_with(|| CoreCounters { core: core.core, ..Default::default() });
+            for (sum, value) in [
+                (&mut sum.user_ns, core.user_ns),
+                (&mut sum.system_ns, core.system_ns),
+                (&mut sum.softirq_ns, core.softirq_ns),
+                (&mut sum.irq_ns, core.irq_ns),
+                (&mut sum.steal_ns, core.steal_ns),
+                (&mut sum.idle_ns, core.idle_ns),
+                (&mut sum.softnet_dropped_count, core.softnet_dropped_count),
+            ] {
+                // A third of the range is left for sums of these.
+                *sum = sum.saturating_add(value).min(u64::MAX / 8);
+            }
+        }
+        for interface in &side.interfaces {
+            let (moved, faults) = if sends {
+                (interface.send_bytes, interface.send_error_count)
+            } else {
+                (
+                    interface.receive_bytes,
+                    interface.receive_error_count.saturating_add(interface.receive_drop_count),
+                )
+            };
+            let sum = bytes.entry(&interface.name).or_default();
+            *sum = sum.saturating_add(moved);
+            let sum = lost.entry(&interface.name).or_default();
+            *sum = sum.saturating_add(faults);
+        }
+    }
+    let interface = bytes.into_iter().filter(|(_, bytes)| *bytes > 0).max_by_key(|(_, bytes)| *bytes);
+    let interface = interface.map(|(name, _)| name);
+    let time = |flow: &FlowInterval| if sends { flow.sender_time } else { flow.receiver_time };
+    let seen = |flow: &FlowInterval| if sends { flow.sender_core } else { flow.receiver_core };
+    let mut thread = ThreadShares::of(sides().flat_map(|side| {
+        side.flows.iter().map(move |flow| (time(flow), side.end_ns.saturating_sub(side.start_ns)))
+    }));
+    if thread.is_none() {
+        thread = summed_threads(sides());
+    }
+    Part {
+        role,
+        end,
+        host,
+        thread,
+        core: most(sides().flat_map(|side| side.flows.iter().map(seen))),
+        nic: hosts::nic(host, interface),
+        lost_packets: interface.and_then(|name| lost.get(name)).copied().unwrap_or(0),
+        counters,
+        cores: cores.into_values().collect(),
+    }
+}
+
+/// Records of older versions have the CPU time of all threads of a side only.
+fn summed_threads<'a>(sides: impl Iterator<Item = &'a SideInterval>) -> Option<ThreadShares> {
+    let (mut run, mut all) = (0.0, 0.0);
+    for side in sides {
+        run += side.thread_cpu_ns as f64;
+        all += side.end_ns.saturating_sub(side.start_ns) as f64 * side.flows.len() as f64;
+    }
+    (all > 0.0 && run > 0.0).then(|| ThreadShares { run: (run / all).min(1.0), wait: 0.0, user: 0.0 })
+}
+
+impl<'a> Facts<'a> {
+    /// Facts of the flow diagnosed; `None` when there is no flow at all.
+    pub(crate) fn of(evidence: &'a Evidence) -> Option<Self> {
+        let observed = asked(evidence)?;
+        let config = &observed.config;
+        let (sending, receiving) = match config.direction {
+            Direction::Forward | Direction::Both => (End::Client, End::Server),
+            Direction::Reverse => (End::Server, End::Client),
+        };
+        let used: Vec<&Interval> = observed.intervals.iter().filter(|interval| !interval.warm_up).collect();
+        let span = (used.first().map_or(0, |first| first.index), used.last().map_or(0, |last| last.index));
+        let settings = |end: End| {
+            let summary = observed.summary.as_ref()?;
+            match end {
+                End::Client => summary.client_settings.flows.first(),
+                End::Server => summary.server_settings.flows.first(),
+            }
+        };
+        let one_machine = observed.summary.as_ref().is_some_and(|summary| {
+            let (client, server) = (&summary.client_settings.boot_id, &summary.server_settings.boot_id);
+            client.is_some() && client == server
+        });
+        let mut facts = Self {
+            evidence,
+            config,
+            sender: part(Role::Sender, sending, evidence, &used),
+            receiver: part(Role::Receiver, receiving, evidence, &used),
+            goodput_bps: observed.goodput_bps(),
+            flow_count: f64::from(config.flows.max(1)),
+            min_rtt_ns: None,
+            medians: Medians::default(),
+            sample_count: 0,
+            span,
+            seconds: 0.0,
+            sent_bytes: 0,
+            resent_bytes: 0,
+            timeouts: 0,
+            mss_bytes: 1448.0,
+            max_pacing_bps: None,
+            receive_window_scale: None,
+            socket_mtu_bytes: None,
+            growth: None,
+            incoming_core: most(used.iter().flat_map(|interval| {
+                of_end(interval, receiving).flows.iter().map(|flow| flow.incoming_core)
+            })),
+            one_machine,
+            sender_settings: settings(sending),
+            receiver_settings: settings(receiving),
+        };
+        facts.read_sockets(observed, sending, receiving);
+        facts.min_rtt_ns = facts.shortest(observed);
+        Some(facts)
+    }
+
+    fn read_sockets(&mut self, observed: &FlowObservation, sending: End, receiving: End) {
+        let mut before = BTreeMap::<u32, &FlowInterval>::new();
+        let (mut samples, mut app_limited) = (Vec::new(), Vec::new());
+        let (mut fills, mut buffers) = (Vec::new(), Vec::new());
+        for interval in &observed.intervals {
+            let side = of_end(interval, sending);
+            let elapsed_ns = side.end_ns.saturating_sub(side.start_ns);
+            for flow in &side.flows {
+                let earlier = before.insert(flow.flow, flow);
+                let Some(tcp) = flow.tcp.as_ref().filter(|_| !interval.warm_up) else { continue };
+                self.read_socket(earlier, tcp);
+                app_limited.push(f64::from(u8::from(tcp.delivery_rate_app_limited)));
+                samples.extend(earlier.and_then(|earlier| SenderSample::of(earlier, flow, elapsed_ns)));
+            }
+            if interval.warm_up {
+                continue;
+            }
+            self.seconds += elapsed_ns as f64 / 1e9;
+            for memory in of_end(interval, receiving).flows.iter().filter_map(|flow| flow.memory) {
+                let limit = f64::from(memory.receive_limit_bytes.max(1));
+                fills.push(f64::from(memory.receive_used_bytes) / limit);
+                buffers.push(limit);
+            }
+        }
+        let scale = of_receiver(observed, receiving).and_then(|flow| flow.tcp.as_ref());
+        self.receive_window_scale = scale.map(|tcp| tcp.receive_window_scale);
+        self.growth = growth(&samples);
+        self.sample_count = samples.len();
+        let middle = |of: fn(&SenderSample) -> f64| median(samples.iter().map(of)).unwrap_or(0.0);
+        self.medians = Medians {
+            window_limited: middle(|sample| sample.window_limited),
+            buffer_limited: middle(|sample| sample.buffer_limited),
+            busy: middle(|sample| sample.busy),
+            window_fill: middle(|sample| sample.window_fill),
+            buffer_fill: median(samples.iter().filter_map(|sample| sample.buffer_fill)),
+            buffer_bytes: median(samples.iter().filter_map(|sample| sample.buffer_bytes)),
+            not_sent: middle(|sample| sample.not_sent),
+            in_flight: middle(|sample| sample.in_flight),
+            rtt_ns: middle(|sample| sample.rtt_ns),
+            peer_window: median(samples.iter().filter_map(|sample| sample.peer_window)),
+            peer_window_max: samples.iter().filter_map(|sample| sample.peer_window).reduce(f64::max),
+            receive_fill: median(fills),
+            receive_buffer: median(buffers),
+            app_limited: app_limited.iter().sum::<f64>() / app_limited.len().max(1) as f64,
+        };
+    }
+
+    fn read_socket(&mut self, earlier: Option<&FlowInterval>, tcp: &clearstream_schema::tcp_info::TcpInfo) {
+        let earlier = earlier.and_then(|flow| flow.tcp.as_ref());
+        let since = |of: fn(&clearstream_schema::tcp_info::TcpInfo) -> Option<u64>| {
+            let now = of(tcp).unwrap_or(0);
+            now.saturating_sub(earlier.and_then(of).unwrap_or(now))
+        };
+        self.sent_bytes = self.sent_bytes.saturating_add(since(|tcp| tcp.sent_bytes));
+        self.resent_bytes = self.resent_bytes.saturating_add(since(|tcp| tcp.retransmitted_bytes));
+        self.timeouts += since(|tcp| tcp.timeout_count.map(u64::from)).min(u64::from(u16::MAX));
+        if tcp.send_mss_bytes > 0 {
+            self.mss_bytes = f64::from(tcp.send_mss_bytes);
+        }
+        self.max_pacing_bps = tcp.max_pacing_rate_bps.map(|rate| rate as f64).or(self.max_pacing_bps);
+        self.socket_mtu_bytes = Some(tcp.path_mtu_bytes).filter(|mtu| *mtu > 0);
+    }
+
+    fn shortest(&self, observed: &FlowObservation) -> Option<u64> {
+        let probed = self.evidence.probe.iter().flat_map(|probe| &probe.directions);
+        let probed = probed.flat_map(|way| way.udp.iter().chain(&way.tcp)).map(|stats| stats.min_ns);
+        let summary = observed.summary.as_ref().and_then(|summary| summary.min_rtt_ns);
+        // A probe's turn-around time is subtracted: what is left may be nothing.
+        probed.chain(summary).filter(|rtt| *rtt > 0).min()
+    }
+
+    /// Round-trip time of the empty path, at least a microsecond.
+    pub(crate) fn base_rtt_ns(&self) -> u64 {
+        self.min_rtt_ns.unwrap_or(self.medians.rtt_ns as u64).max(1000)
+    }
+
+    /// Time spent in queues.
+    pub(crate) fn queue_ns(&self) -> u64 {
+        (self.medians.rtt_ns as u64).saturating_sub(self.base_rtt_ns())
+    }
+
+    /// The flow lasted long enough to tell something.
+    pub(crate) fn is_long_enough(&self) -> bool {
+        self.sample_count >= 3 && self.seconds * 1e9 >= ROUND_TRIPS_MIN * self.base_rtt_ns() as f64
+    }
+
+    /// Bytes sent again / bytes sent.
+    pub(crate) fn loss_ratio(&self) -> f64 {
+        match self.sent_bytes {
+            0 => 0.0,
+            sent => (self.resent_bytes as f64 / sent as f64).min(1.0),
+        }
+    }
+
+    /// What the probe found in the direction of the data.
+    pub(crate) fn probed(&self) -> Option<&ProbeDirection> {
+        let place = usize::from(self.sender.end == End::Server);
+        self.evidence.probe.as_ref()?.directions.get(place)
+    }
+
+    /// Data was sent and none arrived.
+    pub(crate) fn stalled(&self) -> bool {
+        asked(self.evidence).is_some_and(|flow| {
+            let nothing = flow.summary.as_ref().is_none_or(|summary| summary.received_bytes == 0);
+            nothing && (flow.failure.is_some() || flow.summary.is_some())
+        })
+    }
+
+    /// An item of evidence from the samples of the flow.
+    pub(crate) fn sampled(&self, statement: impl Into<String>, what: &str) -> EvidenceItem {
+        let (first, last) = self.span;
+        let flows = match self.config.flows {
+            1 => "flow 0".to_owned(),
+            count => format!("flows 0 to {}", count.saturating_sub(1)),
+        };
+        EvidenceItem {
+            statement: statement.into(),
+            source: format!("{flows}, intervals {first} to {last}: {what}"),
+        }
+    }
+
+    /// Goodput of an experiment.
+    pub(crate) fn experiment(&self, kind: ExperimentKind) -> Option<&FlowObservation> {
+        self.evidence.flows.iter().find(|flow| flow.kind == kind && flow.goodput_bps() > 0.0)
+    }
+}
+
+/// The flow diagnosed.
+pub(crate) fn asked(evidence: &Evidence) -> Option<&FlowObservation> {
+    let asked = evidence.flows.iter().find(|flow| flow.kind == ExperimentKind::AsAsked);
+    asked.or(evidence.flows.first())
+}
+
+fn of_receiver(observed: &FlowObservation, receiving: End) -> Option<&FlowInterval> {
+    observed.intervals.iter().rev().find_map(|interval| of_end(interval, receiving).flows.first())
+}
+
+/// How much the congestion window grew from the first half to the second, and
+/// whether slow start never ended.
+fn growth(samples: &[SenderSample]) -> Option<(f64, bool)> {
+    let (first, second) = samples.split_at(samples.len() / 2);
+    let middle = |part: &[SenderSample]| median(part.iter().map(|sample| sample.congestion_window));
+    let (before, after) = (middle(first)?, middle(second)?);
+    Some((after / before.max(1.0), samples.iter().all(|sample| sample.slow_start)))
+}

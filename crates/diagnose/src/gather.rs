@@ -1,0 +1,350 @@
+//! Gathers evidence within a budget: descriptions of both hosts, a probe, the
+//! flow that was asked for, and then the experiments that would tell most
+//! about what is still open.
+
+use std::{
+    net::IpAddr,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
+
+use clearstream_control::{Peer, PeerError};
+use clearstream_flow::{FlowError, FlowEvent};
+use clearstream_probe::ProbeError;
+use clearstream_schema::{
+    BitRate, ByteCount, CoreList, TimeSpan,
+    control::{Reply, Request},
+    diagnosis::{Cause, Diagnosis, ExperimentKind, Remedy, Verdict},
+    flow::{FlowConfig, Interval, Notice},
+    host::HostReport,
+    probe::ProbeConfig,
+};
+
+use crate::{Evidence, FlowObservation, explain, suggestions::variant};
+
+/// Time between samples: no multiple of the periods that programs have, so
+/// that it does not always meet the same part of them.
+const INTERVAL: TimeSpan = TimeSpan::from_millis(137);
+/// The flow asked for is measured this long at most, unless told otherwise.
+const ASKED_MOST: Duration = Duration::from_secs(6);
+const ASKED_LEAST: Duration = Duration::from_secs(2);
+/// Each experiment is measured this long.
+const EXPERIMENT: Duration = Duration::from_secs(3);
+const WARM_UP: Duration = Duration::from_millis(1500);
+/// Starting, connecting and ending a flow.
+const AROUND: Duration = Duration::from_secs(1);
+/// A connected flow of which nothing arrives for so long is given up.
+const SILENCE: Duration = Duration::from_secs(5);
+/// More experiments tell little more.
+const EXPERIMENTS_MOST: usize = 4;
+
+/// What to gather.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// The flow to be diagnosed. A duration of the default is shortened to fit.
+    pub flow: FlowConfig,
+    /// Time for everything.
+    pub budget: Duration,
+    /// Rate that is wanted.
+    pub goal: Option<BitRate>,
+    /// Where the server reaches the client, when that is known.
+    pub client_address: Option<IpAddr>,
+}
+
+/// What [`gather`] tells while it runs.
+#[derive(Debug, Clone, PartialEq)]
+pub enum GatherEvent {
+    /// What is done now, and how long everything will take at most.
+    Step {
+        /// For people.
+        what: String,
+        /// Time left at most.
+        left: Duration,
+    },
+    /// An interval of a running flow.
+    Interval {
+        /// Goodput of it.
+        goodput_bps: f64,
+        /// Time left at most.
+        left: Duration,
+    },
+}
+
+/// Why nothing could be gathered.
+#[derive(Debug, thiserror::Error)]
+pub enum GatherError {
+    /// An agent.
+    #[error(transparent)]
+    Peer(#[from] PeerError),
+    /// The flow asked for.
+    #[error(transparent)]
+    Flow(#[from] FlowError),
+    /// An agent answered a request with something that is no answer to it.
+    #[error("{name}: unexpected answer to inspect; do both ends run the same version?")]
+    Unexpected {
+        /// The agent.
+        name: String,
+    },
+}
+
+struct Session<'a> {
+    client: &'a mut Peer,
+    server: &'a mut Peer,
+    address: IpAddr,
+    until: Instant,
+    stop: &'a AtomicBool,
+    on_event: &'a mut dyn FnMut(GatherEvent),
+}
+
+/// Gathers evidence between two agents within the plan's budget. When `stop`
+/// becomes true, what there is until then is returned.
+///
+/// # Errors
+/// When an agent is lost before anything was measured, or the flow asked for
+/// makes no sense. A flow that could not be run, or a probe that is not
+/// answered, is evidence.
+pub fn gather(
+    client: &mut Peer,
+    server: &mut Peer,
+    server_address: IpAddr,
+    plan: &Plan,
+    stop: &AtomicBool,
+    on_event: &mut dyn FnMut(GatherEvent),
+) -> Result<Evidence, GatherError> {
+    let until = Instant::now() + plan.budget;
+    let mut session = Session { client, server, address: server_address, until, stop, on_event };
+    session.step("describing both hosts");
+    let mut evidence = Evidence {
+        client: inspect(session.client)?,
+        server: inspect(session.server)?,
+        goal: plan.goal,
+        ..Evidence::default()
+    };
+    session.step("probing delay and path MTU both ways");
+    session.probe(plan, &mut evidence)?;
+    if stop.load(Relaxed) {
+        return Ok(interrupted(evidence));
+    }
+    session.step("the flow asked for");
+    let asked = session.run(ExperimentKind::AsAsked, first(plan))?;
+    evidence.flows.push(asked);
+    while !stop.load(Relaxed) && evidence.flows.len() <= EXPERIMENTS_MOST {
+        let diagnosis = explain(&evidence);
+        let Some((kind, flow)) = next(&evidence, &diagnosis, plan) else { break };
+        let needed = flow.warm_up.to_std() + flow.duration.to_std() + AROUND;
+        if session.left() < needed {
+            break;
+        }
+        session.step(&format!("experiment: {}", name(kind)));
+        match session.run(kind, flow) {
+            Ok(observation) => evidence.flows.push(observation),
+            // An experiment more or less: what was found before stands.
+            Err(error) => {
+                let message = format!("experiment \"{}\": {error}", name(kind));
+                evidence.notices.push(Notice { id: "experiment-failed".to_owned(), message });
+                break;
+            }
+        }
+    }
+    Ok(if stop.load(Relaxed) { interrupted(evidence) } else { evidence })
+}
+
+fn interrupted(mut evidence: Evidence) -> Evidence {
+    evidence.notices.push(Notice {
+        id: "interrupted".to_owned(),
+        message: "stopped early: the diagnosis rests on what was gathered until then".to_owned(),
+    });
+    evidence
+}
+
+fn inspect(peer: &mut Peer) -> Result<HostReport, GatherError> {
+    match peer.request(Request::Inspect)? {
+        Reply::Host(mut report) => {
+            // The agent's name is how the person called it.
+            if report.name.is_empty() || peer.name() != report.name {
+                report.name = peer.name().to_owned();
+            }
+            Ok(report)
+        }
+        _ => Err(GatherError::Unexpected { name: peer.name().to_owned() }),
+    }
+}
+
+/// The flow asked for, cut to the budget where its duration was not chosen.
+fn first(plan: &Plan) -> FlowConfig {
+    let mut flow = plan.flow.clone();
+    let default = FlowConfig::default();
+    if flow.duration == default.duration {
+        let most = plan.budget.mul_f64(0.4).clamp(ASKED_LEAST, ASKED_MOST);
+        flow.duration = TimeSpan(u64::try_from(most.as_nanos()).unwrap_or(u64::MAX));
+    }
+    if flow.warm_up == default.warm_up {
+        flow.warm_up = TimeSpan(u64::try_from(WARM_UP.as_nanos()).unwrap_or(u64::MAX));
+    }
+    if flow.interval == default.interval {
+        flow.interval = INTERVAL;
+    }
+    flow
+}
+
+fn short(mut flow: FlowConfig, asked: &FlowConfig) -> FlowConfig {
+    let length = EXPERIMENT.min(asked.duration.to_std());
+    flow.duration = TimeSpan(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX));
+    flow.bytes = None::<ByteCount>;
+    flow
+}
+
+/// What tells most about what is open: first what would confirm or refute the
+/// limit that was found, then whether flows share it, then the other way.
+fn next(evidence: &Evidence, diagnosis: &Diagnosis, plan: &Plan) -> Option<(ExperimentKind, FlowConfig)> {
+    let asked = &evidence.flows.first()?.config;
+    let mut kinds = Vec::new();
+    let mut moved = None;
+    match &diagnosis.primary {
+        Verdict::Found(finding) => {
+            kinds.extend(confirming(&finding.cause, &plan.flow));
+            moved = finding.remedies.iter().find_map(|remedy| match remedy {
+                Remedy::MoveThread { to_cores, .. } => to_cores.first().copied(),
+                _ => None,
+            });
+            if matches!(finding.cause, Cause::PathMtu { .. }) {
+                return None;
+            }
+        }
+        Verdict::Unknown { experiment, .. } => kinds.push(experiment.kind),
+    }
+    if evidence.flows.first()?.goodput_bps() <= 0.0 {
+        return None;
+    }
+    kinds.extend([ExperimentKind::SeveralFlows, ExperimentKind::Reverse]);
+    let done = |kind: ExperimentKind| evidence.flows.iter().any(|flow| flow.kind == kind);
+    let kind = kinds.into_iter().find(|kind| {
+        !done(*kind)
+            && (!matches!(kind, ExperimentKind::OtherReceiverCore | ExperimentKind::OtherSenderCore)
+                || moved.is_some())
+    })?;
+    let mut flow = variant(kind, asked);
+    match (kind, moved) {
+        (ExperimentKind::OtherReceiverCore, Some(core)) => flow.receiver_cores = Some(CoreList(vec![core])),
+        (ExperimentKind::OtherSenderCore, Some(core)) => flow.sender_cores = Some(CoreList(vec![core])),
+        _ => {}
+    }
+    Some((kind, if kind == ExperimentKind::Longer { flow } else { short(flow, asked) }))
+}
+
+fn confirming(cause: &Cause, asked: &FlowConfig) -> Option<ExperimentKind> {
+    let explicit = asked.window.or(asked.send_buffer).or(asked.receive_buffer).is_some();
+    match cause {
+        Cause::ReceiverWindow { .. } | Cause::SendBuffer { .. } => {
+            explicit.then_some(ExperimentKind::WithoutWindow)
+        }
+        Cause::Pacing { by_socket: true, .. } => Some(ExperimentKind::WithoutPacing),
+        Cause::ReceiverApplication { .. } => {
+            asked.receiver_pause.or(asked.receiver_work).map(|_| ExperimentKind::WithoutPauses)
+        }
+        Cause::SenderApplication { .. } => (asked.burst_flows > 0).then_some(ExperimentKind::WithoutPauses),
+        Cause::InterruptCollision { .. }
+        | Cause::NumaRemote { role: clearstream_schema::diagnosis::Role::Receiver, .. } => {
+            Some(ExperimentKind::OtherReceiverCore)
+        }
+        Cause::NumaRemote { .. } => Some(ExperimentKind::OtherSenderCore),
+        _ => None,
+    }
+}
+
+fn name(kind: ExperimentKind) -> &'static str {
+    match kind {
+        ExperimentKind::AsAsked => "the flow asked for",
+        ExperimentKind::Longer => "the same, longer",
+        ExperimentKind::SeveralFlows => "another number of flows",
+        ExperimentKind::Reverse => "the other way",
+        ExperimentKind::WithoutWindow => "without an explicit window",
+        ExperimentKind::WithoutPacing => "without pacing",
+        ExperimentKind::WithoutPauses => "without pauses",
+        ExperimentKind::OtherReceiverCore => "the reader on another core",
+        ExperimentKind::OtherSenderCore => "the writer on another core",
+        ExperimentKind::OtherCongestionControl => "another congestion control",
+    }
+}
+
+impl Session<'_> {
+    fn left(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
+    }
+
+    fn step(&mut self, what: &str) {
+        let left = self.left();
+        (self.on_event)(GatherEvent::Step { what: what.to_owned(), left });
+    }
+
+    fn probe(&mut self, plan: &Plan, evidence: &mut Evidence) -> Result<(), GatherError> {
+        let config = ProbeConfig {
+            count: 25,
+            interval: TimeSpan::from_millis(10),
+            timeout: TimeSpan::from_millis(500),
+            rate: plan.goal,
+            ..ProbeConfig::default()
+        };
+        let probed = clearstream_probe::run(
+            self.client,
+            self.server,
+            plan.client_address,
+            self.address,
+            &config,
+            self.stop,
+        );
+        match probed {
+            Ok(summary) => evidence.probe = Some(summary),
+            Err(ProbeError::Peer(PeerError::Stopped { .. })) => {}
+            Err(ProbeError::Peer(error @ PeerError::Lost { .. })) => return Err(error.into()),
+            Err(error) => evidence
+                .notices
+                .push(Notice { id: "probe-failed".to_owned(), message: format!("no probe: {error}") }),
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, kind: ExperimentKind, config: FlowConfig) -> Result<FlowObservation, GatherError> {
+        let mut intervals: Vec<Interval> = Vec::new();
+        let (halt, heard, ended) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
+        let (stop, until) = (self.stop, self.until);
+        let begun = Instant::now();
+        let (client, server, address) = (&mut *self.client, &mut *self.server, self.address);
+        let on_event = &mut *self.on_event;
+        let outcome = thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ended.load(Relaxed) {
+                    let silent = !heard.load(Relaxed) && begun.elapsed() > SILENCE;
+                    if stop.load(Relaxed) || silent {
+                        halt.store(true, Relaxed);
+                    }
+                    thread::sleep(Duration::from_millis(20));
+                }
+            });
+            let outcome = clearstream_flow::run(client, server, address, &config, &halt, &mut |event| {
+                if let FlowEvent::Interval(interval) = event {
+                    heard.store(true, Relaxed);
+                    let left = until.saturating_duration_since(Instant::now());
+                    on_event(GatherEvent::Interval { goodput_bps: interval.goodput_bps, left });
+                    intervals.push(interval);
+                }
+            });
+            ended.store(true, Relaxed);
+            outcome
+        });
+        let silent = !heard.load(Relaxed) && !stop.load(Relaxed);
+        let (summary, failure) = match outcome {
+            Ok(summary) if silent && summary.received_bytes == 0 => {
+                let failure = format!("connected, but no data arrived within {} s", SILENCE.as_secs());
+                (Some(summary), Some(failure))
+            }
+            Ok(summary) => (Some(summary), None),
+            Err(FlowError::Failed { name, failure, partial }) => {
+                (partial.map(|summary| *summary), Some(format!("{name}: {failure}")))
+            }
+            Err(error) => return Err(error.into()),
+        };
+        Ok(FlowObservation { kind, config, intervals, summary, failure })
+    }
+}

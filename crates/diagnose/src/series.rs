@@ -1,0 +1,149 @@
+//! Figures of one flow out of its intervals: medians of states, sums of
+//! differences of counters. A state is what a socket was at one moment, and
+//! one odd moment must not decide.
+
+use clearstream_schema::flow::{FlowInterval, ThreadTime};
+
+/// Middle of the values; `None` of none.
+pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+    values.sort_unstable_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        odd if odd % 2 == 1 => Some(values[middle]),
+        _ => Some(f64::midpoint(values[middle - 1], values[middle])),
+    }
+}
+
+/// Share of a thread's time, each 0 to 1.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct ThreadShares {
+    /// On a core.
+    pub(crate) run: f64,
+    /// Waiting for a core.
+    pub(crate) wait: f64,
+    /// Of the time on a core, in user mode.
+    pub(crate) user: f64,
+}
+
+impl ThreadShares {
+    /// It had work to do: its core is the limit where this is near 1.
+    pub(crate) fn runnable(self) -> f64 {
+        (self.run + self.wait).min(1.0)
+    }
+
+    /// Over all samples together: scheduling comes in lumps.
+    pub(crate) fn of(times: impl IntoIterator<Item = (Option<ThreadTime>, u64)>) -> Option<Self> {
+        let (mut run, mut wait, mut user, mut all) = (0.0, 0.0, 0.0, 0.0);
+        for (time, elapsed_ns) in times {
+            let Some(time) = time else { continue };
+            run += time.run_ns as f64;
+            wait += time.wait_ns as f64;
+            user += time.user_ns as f64;
+            all += elapsed_ns as f64;
+        }
+        let share = |part: f64, whole: f64| if whole > 0.0 { (part / whole).clamp(0.0, 1.0) } else { 0.0 };
+        (all > 0.0).then(|| Self { run: share(run, all), wait: share(wait, all), user: share(user, run) })
+    }
+}
+
+/// The sending socket over one interval, as ratios.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct SenderSample {
+    pub(crate) window_limited: f64,
+    pub(crate) buffer_limited: f64,
+    pub(crate) busy: f64,
+    /// Segments in flight / congestion window.
+    pub(crate) window_fill: f64,
+    /// Write queue / send buffer.
+    pub(crate) buffer_fill: Option<f64>,
+    pub(crate) buffer_bytes: Option<f64>,
+    pub(crate) not_sent: f64,
+    pub(crate) in_flight: f64,
+    pub(crate) rtt_ns: f64,
+    pub(crate) peer_window: Option<f64>,
+    pub(crate) congestion_window: f64,
+    pub(crate) slow_start: bool,
+}
+
+impl SenderSample {
+    /// Out of two readings of the same socket.
+    pub(crate) fn of(before: &FlowInterval, now: &FlowInterval, elapsed_ns: u64) -> Option<Self> {
+        let (earlier, tcp) = (before.tcp.as_ref()?, now.tcp.as_ref()?);
+        let elapsed = elapsed_ns.max(1) as f64;
+        let share = |now: Option<u64>, before: Option<u64>| match (now, before) {
+            // The kernel counts in ticks: a little more than the time is possible.
+            (Some(now), Some(before)) => (now.saturating_sub(before) as f64 / elapsed).min(1.0),
+            _ => 0.0,
+        };
+        let memory = now.memory.as_ref();
+        let buffer = memory.map(|memory| f64::from(memory.send_limit_bytes)).filter(|limit| *limit > 0.0);
+        Some(Self {
+            window_limited: share(tcp.receive_window_limited_ns, earlier.receive_window_limited_ns),
+            buffer_limited: share(tcp.send_buffer_limited_ns, earlier.send_buffer_limited_ns),
+            busy: share(tcp.busy_ns, earlier.busy_ns),
+            window_fill: f64::from(tcp.unacked_count) / f64::from(tcp.congestion_window_count.max(1)),
+            buffer_fill: memory
+                .zip(buffer)
+                .map(|(memory, limit)| f64::from(memory.send_queued_bytes) / limit),
+            buffer_bytes: buffer,
+            not_sent: tcp.not_sent_bytes.map_or(0.0, f64::from),
+            in_flight: f64::from(tcp.unacked_count) * f64::from(tcp.send_mss_bytes),
+            rtt_ns: tcp.rtt_ns as f64,
+            peer_window: tcp.send_window_bytes.map(f64::from),
+            congestion_window: f64::from(tcp.congestion_window_count),
+            // include/net/tcp.h: TCP_INFINITE_SSTHRESH.
+            slow_start: tcp.send_ssthresh_count >= 0x7fff_ffff,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clearstream_schema::{flow::SocketMemory, tcp_info::TcpInfo};
+
+    use super::*;
+
+    #[test]
+    fn the_middle_is_not_moved_by_one_odd_value() {
+        assert_eq!(median([1.0, 1.1, 900.0]), Some(1.1));
+        assert_eq!(median([2.0, 1.0, f64::NAN]), Some(1.5));
+        assert_eq!(median([]), None);
+    }
+
+    #[test]
+    fn clocks_become_shares_and_states_become_fills() {
+        let interval = |busy_ns, limited_ns| FlowInterval {
+            tcp: Some(TcpInfo {
+                unacked_count: 166,
+                congestion_window_count: 332,
+                send_mss_bytes: 1448,
+                busy_ns: Some(busy_ns),
+                receive_window_limited_ns: Some(limited_ns),
+                ..TcpInfo::default()
+            }),
+            memory: Some(SocketMemory {
+                send_queued_bytes: 86,
+                send_limit_bytes: 100,
+                ..SocketMemory::default()
+            }),
+            ..FlowInterval::default()
+        };
+        let sample = SenderSample::of(&interval(0, 0), &interval(104_000_000, 96_000_000), 100_000_000);
+        let sample = sample.unwrap();
+        assert_eq!((sample.busy, sample.window_limited), (1.0, 0.96));
+        assert_eq!((sample.window_fill, sample.buffer_fill), (0.5, Some(0.86)));
+        // A socket that was read anew counts nothing rather than wrapping round.
+        let reset = SenderSample::of(&interval(9, 9), &interval(1, 1), 100).unwrap();
+        assert_eq!((reset.busy, reset.window_limited), (0.0, 0.0));
+    }
+
+    #[test]
+    fn threads_that_wait_for_a_core_have_work() {
+        let time = ThreadTime { run_ns: 60, wait_ns: 38, user_ns: 3 };
+        let shares = ThreadShares::of([(Some(time), 100), (None, 100)]).unwrap();
+        assert!((shares.runnable() - 0.98).abs() < 1e-9 && (shares.user - 0.05).abs() < 1e-9);
+        assert_eq!(ThreadShares::of([(None, 100)]), None);
+    }
+}

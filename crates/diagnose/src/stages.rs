@@ -1,0 +1,222 @@
+//! The staircase: what every stage between the two programs can carry.
+
+use clearstream_schema::diagnosis::{Cause, Role, Stage, StageName, Verdict};
+
+use crate::{
+    facts::{Facts, Part},
+    formulas, hosts,
+    words::{bytes, percent, rate, time},
+};
+
+/// Rate that needed sizes are computed for: what was asked for; else what
+/// another flow over the same path has shown; else the line rate; else twice
+/// what was seen.
+pub(crate) fn goal_bps(facts: &Facts<'_>) -> f64 {
+    if let Some(goal) = facts.evidence.goal {
+        return (goal.0 as f64).max(1.0);
+    }
+    let best = facts.evidence.flows.iter().map(|flow| flow.goodput_bps()).fold(0.0, f64::max);
+    if best > 1.2 * facts.goodput_bps {
+        return best;
+    }
+    let lines = [&facts.sender, &facts.receiver].into_iter().filter_map(|part| {
+        let nic = part.nic?;
+        Some(hosts::line_rate_bps(nic)? as f64 * formulas::goodput_ratio(nic.mtu_bytes.unwrap_or(1500)))
+    });
+    lines.reduce(f64::min).unwrap_or(2.0 * facts.goodput_bps).max(1.0)
+}
+
+fn stage(name: StageName, ceiling_bps: Option<f64>, basis: impl Into<String>) -> Stage {
+    let ceiling_bps = ceiling_bps.filter(|ceiling| ceiling.is_finite() && *ceiling > 0.0);
+    Stage { name, ceiling_bps, at_least: false, limiting: false, basis: basis.into() }
+}
+
+/// A stage of which only is known that the flow went through it.
+fn seen(name: StageName, facts: &Facts<'_>, basis: &str) -> Stage {
+    Stage { at_least: true, ..stage(name, Some(facts.goodput_bps), basis) }
+}
+
+/// All stages, in their order on the way.
+pub(crate) fn all(facts: &Facts<'_>, verdict: &Verdict) -> Vec<Stage> {
+    let [sender, receiver] = [&facts.sender, &facts.receiver];
+    let mut stages = vec![
+        seen(StageName::SenderApplication, facts, "wrote this much; it was not asked for more"),
+        send_buffer(facts),
+        congestion_window(facts),
+        pacing(facts),
+        thread(facts, sender, StageName::SenderCpu),
+        pcie(sender, StageName::SenderPcie),
+        nic(facts),
+        path(facts),
+        window(facts),
+        pcie(receiver, StageName::ReceiverPcie),
+        interrupt_core(facts),
+        thread(facts, receiver, StageName::ReceiverCpu),
+        stage(StageName::Copies, None, "memory bandwidth is not measured"),
+        seen(StageName::ReceiverApplication, facts, "read this much; it was not given more"),
+    ];
+    for stage in &mut stages {
+        // A model that says less than was seen is wrong by the difference.
+        if let Some(ceiling) = &mut stage.ceiling_bps {
+            *ceiling = ceiling.max(facts.goodput_bps);
+        }
+    }
+    if let Verdict::Found(finding) = verdict
+        && let Some(name) = limiting(&finding.cause)
+        && let Some(stage) = stages.iter_mut().find(|stage| stage.name == name)
+    {
+        stage.limiting = true;
+        if stage.at_least || stage.ceiling_bps.is_none() {
+            stage.at_least = false;
+            stage.ceiling_bps = Some(facts.goodput_bps);
+            stage.basis = "the rate seen: this is the limit".to_owned();
+        }
+    }
+    stages
+}
+
+/// Lowest known ceiling beside the limiting stage.
+pub(crate) fn gain_bound_bps(stages: &[Stage], observed_bps: f64) -> Option<f64> {
+    stages.iter().any(|stage| stage.limiting).then_some(())?;
+    let others = stages.iter().filter(|stage| !stage.limiting && !stage.at_least);
+    others.filter_map(|stage| stage.ceiling_bps).reduce(f64::min).map(|bound| bound.max(observed_bps))
+}
+
+fn limiting(cause: &Cause) -> Option<StageName> {
+    let of = |role: &Role, sender, receiver| if *role == Role::Sender { sender } else { receiver };
+    Some(match cause {
+        Cause::PathMtu { .. } | Cause::PathCapacity { .. } => StageName::Path,
+        Cause::MemoryPressure { .. } => StageName::ReceiverWindow,
+        Cause::Pcie { .. } => return None,
+        Cause::LineRate { .. } | Cause::InterfaceLoss { .. } => StageName::Nic,
+        Cause::ReceiverWindow { .. } => StageName::ReceiverWindow,
+        Cause::SendBuffer { .. } => StageName::SendBuffer,
+        Cause::ReceiverApplication { .. } => StageName::ReceiverApplication,
+        Cause::SenderApplication { .. } => StageName::SenderApplication,
+        Cause::Pacing { .. } => StageName::Pacing,
+        Cause::Loss { .. } | Cause::StillRamping { .. } => StageName::CongestionWindow,
+        Cause::Cpu { role, .. } | Cause::NumaRemote { role, .. } => {
+            of(role, StageName::SenderCpu, StageName::ReceiverCpu)
+        }
+        Cause::InterruptCollision { .. } | Cause::ReceiveOverrun { .. } => StageName::ReceiverInterruptCore,
+    })
+}
+
+/// Marks the PCIe stage of the end that a PCIe limit is on.
+pub(crate) fn mark_pcie(facts: &Facts<'_>, stages: &mut [Stage], verdict: &Verdict) {
+    let Verdict::Found(finding) = verdict else { return };
+    let Cause::Pcie { end, .. } = finding.cause else { return };
+    let name = if end == facts.sender.end { StageName::SenderPcie } else { StageName::ReceiverPcie };
+    if let Some(stage) = stages.iter_mut().find(|stage| stage.name == name) {
+        stage.limiting = true;
+    }
+}
+
+fn send_buffer(facts: &Facts<'_>) -> Stage {
+    let explicit = facts.config.send_buffer.or(facts.config.window).is_some();
+    let cap = hosts::triple(facts.sender.host, "net.ipv4.tcp_wmem").map(|triple| triple[2] as f64);
+    let (limit, what) = if explicit {
+        (facts.medians.buffer_bytes, "SO_SNDBUF")
+    } else {
+        (cap.or(facts.medians.buffer_bytes), "the maximum of net.ipv4.tcp_wmem")
+    };
+    let rtt = facts.base_rtt_ns();
+    let ceiling =
+        limit.map(|limit| formulas::window_bps(formulas::SEND_SHARE_RATIO * limit, rtt) * facts.flow_count);
+    let basis = limit.map_or_else(
+        || "the host does not tell net.ipv4.tcp_wmem".to_owned(),
+        |limit| format!("0.87 * {} ({what}) / {}", bytes(limit as u64), time(rtt)),
+    );
+    stage(StageName::SendBuffer, ceiling, basis)
+}
+
+fn congestion_window(facts: &Facts<'_>) -> Stage {
+    let loss = facts.loss_ratio();
+    if loss <= 0.0 {
+        return seen(StageName::CongestionWindow, facts, "nothing was lost: the window may still grow");
+    }
+    let (mss, rtt) = (facts.mss_bytes, facts.base_rtt_ns());
+    let bound = formulas::mathis_bps(mss, rtt, loss).max(formulas::cubic_bps(mss, rtt, loss));
+    let basis = format!("{:.4} % lost, rtt {}: the larger of Mathis and CUBIC", loss * 100.0, time(rtt));
+    stage(StageName::CongestionWindow, Some(bound * facts.flow_count), basis)
+}
+
+fn pacing(facts: &Facts<'_>) -> Stage {
+    match facts.max_pacing_bps {
+        Some(rate) => stage(StageName::Pacing, Some(rate * facts.flow_count), "SO_MAX_PACING_RATE"),
+        None => seen(StageName::Pacing, facts, "the sockets have no pacing limit"),
+    }
+}
+
+fn thread(facts: &Facts<'_>, part: &Part<'_>, name: StageName) -> Stage {
+    match part.thread.filter(|thread| thread.run > 0.02) {
+        Some(thread) => stage(
+            name,
+            Some(facts.goodput_bps / thread.run),
+            format!("rate seen / {} of a core per flow", percent(thread.run)),
+        ),
+        None => stage(name, None, "the time of the threads is not known"),
+    }
+}
+
+fn pcie(part: &Part<'_>, name: StageName) -> Stage {
+    let Some(nic) = part.nic.filter(|nic| nic.pci_address.is_some()) else {
+        return stage(name, None, "no card: a virtual interface, or the one in use is not known");
+    };
+    match hosts::device(part.host, nic).and_then(|device| device.ceiling.as_ref()) {
+        Some(ceiling) => stage(name, Some(ceiling.conservative_bps), ceiling.arithmetic.clone()),
+        None => stage(name, None, format!("{}: the link's speed and width are not known", nic.name)),
+    }
+}
+
+fn nic(facts: &Facts<'_>) -> Stage {
+    let lines = [&facts.sender, &facts.receiver].into_iter().filter_map(|part| {
+        let nic = part.nic?;
+        let (speed, mtu) = (hosts::line_rate_bps(nic)? as f64, nic.mtu_bytes.unwrap_or(1500));
+        Some((speed * formulas::goodput_ratio(mtu), format!("{} of {} at MTU {mtu}", rate(speed), nic.name)))
+    });
+    match lines.min_by(|one, other| one.0.total_cmp(&other.0)) {
+        Some((ceiling, basis)) => stage(StageName::Nic, Some(ceiling), basis),
+        None => stage(StageName::Nic, None, "virtual interfaces have no line rate"),
+    }
+}
+
+fn path(facts: &Facts<'_>) -> Stage {
+    let best = facts.evidence.flows.iter().map(|flow| flow.goodput_bps()).fold(facts.goodput_bps, f64::max);
+    Stage { at_least: true, ..stage(StageName::Path, Some(best), "the most that any flow showed here") }
+}
+
+fn window(facts: &Facts<'_>) -> Stage {
+    let rtt = facts.base_rtt_ns();
+    let explicit = facts.config.receive_buffer.or(facts.config.window).is_some();
+    let offered = facts.medians.peer_window_max;
+    let share =
+        offered.zip(facts.medians.receive_buffer).map(|(window, buffer)| (window / buffer).clamp(0.25, 1.0));
+    let share = share.unwrap_or(formulas::RECEIVE_SHARE_RATIO);
+    let cap = hosts::triple(facts.receiver.host, "net.ipv4.tcp_rmem").map(|triple| triple[2] as f64);
+    let (window, what) = match (explicit, cap) {
+        (true, _) => (offered, "the window offered, which the program bounds".to_owned()),
+        (false, Some(cap)) => {
+            let window = (share * cap).max(offered.unwrap_or(0.0)).min(formulas::WINDOW_MAX_BYTES);
+            (Some(window), format!("{:.2} of the maximum of net.ipv4.tcp_rmem, {}", share, bytes(cap as u64)))
+        }
+        (false, None) => (None, "the host does not tell net.ipv4.tcp_rmem".to_owned()),
+    };
+    let ceiling = window.map(|window| formulas::window_bps(window, rtt) * facts.flow_count);
+    let basis =
+        window.map_or(what.clone(), |window| format!("{} ({what}) / {}", bytes(window as u64), time(rtt)));
+    stage(StageName::ReceiverWindow, ceiling, basis)
+}
+
+fn interrupt_core(facts: &Facts<'_>) -> Stage {
+    let found = facts.incoming_core.filter(|(_, share)| *share >= 0.6);
+    let used = found.and_then(|(core, _)| Some((core, facts.receiver.core_softirq(core)?)));
+    match used.filter(|(_, share)| *share > 0.02) {
+        Some((core, share)) => stage(
+            StageName::ReceiverInterruptCore,
+            Some(facts.goodput_bps / share),
+            format!("rate seen / {} of core {core} in softirqs", percent(share)),
+        ),
+        None => stage(StageName::ReceiverInterruptCore, None, "no single core takes the packets"),
+    }
+}

@@ -1,0 +1,226 @@
+//! What to try, and what the experiments mean.
+
+use clearstream_schema::{
+    diagnosis::{
+        End, EvidenceItem, Experiment, ExperimentKind, ExperimentResult, Finding, Remedy, Role, Suggestion,
+        Verdict,
+    },
+    flow::{Direction, FlowConfig},
+};
+use serde_json::Value;
+
+use crate::{
+    FlowObservation,
+    facts::Facts,
+    words::{bytes, rate},
+};
+
+/// A result this much higher is no scatter.
+const BETTER: f64 = 1.25;
+
+/// The flow of an experiment on the flow diagnosed.
+pub(crate) fn variant(kind: ExperimentKind, asked: &FlowConfig) -> FlowConfig {
+    let mut flow = asked.clone();
+    match kind {
+        ExperimentKind::AsAsked => {}
+        ExperimentKind::Longer => flow.duration.0 = flow.duration.0.saturating_mul(4),
+        ExperimentKind::SeveralFlows => {
+            flow.flows = if asked.flows > 1 { 1 } else { 4 };
+            flow.burst_flows = flow.burst_flows.min(flow.flows);
+            flow.source_ports = None;
+        }
+        ExperimentKind::Reverse => {
+            flow.direction = match asked.direction {
+                Direction::Reverse => Direction::Forward,
+                Direction::Forward | Direction::Both => Direction::Reverse,
+            };
+        }
+        ExperimentKind::WithoutWindow => {
+            flow.window = None;
+            flow.send_buffer = None;
+            flow.receive_buffer = None;
+        }
+        ExperimentKind::WithoutPacing => flow.pacing = None,
+        ExperimentKind::WithoutPauses => {
+            flow.burst_flows = 0;
+            flow.receiver_pause = None;
+            flow.receiver_work = None;
+        }
+        ExperimentKind::OtherReceiverCore | ExperimentKind::OtherSenderCore => {}
+        ExperimentKind::OtherCongestionControl => flow.congestion_control = Some("bbr".to_owned()),
+    }
+    flow
+}
+
+/// What an experiment says beside the flow diagnosed.
+pub(crate) fn compared(facts: &Facts<'_>, experiment: &FlowObservation) -> EvidenceItem {
+    EvidenceItem {
+        statement: result(facts, experiment).conclusion,
+        source: format!(
+            "flow of {} with {} flow(s), {:?}, against the flow asked for",
+            experiment.config.duration, experiment.config.flows, experiment.config.direction
+        )
+        .to_lowercase(),
+    }
+}
+
+/// An experiment's figure and meaning.
+pub(crate) fn result(facts: &Facts<'_>, experiment: &FlowObservation) -> ExperimentResult {
+    let (with, without) = (experiment.goodput_bps(), facts.goodput_bps);
+    let better = with > BETTER * without;
+    let figures = format!("{} against {}", rate(with), rate(without));
+    let conclusion = match experiment.kind {
+        ExperimentKind::SeveralFlows if experiment.config.flows > facts.config.flows => {
+            if better {
+                format!("{} flows give {figures}: the limit is one of each flow", experiment.config.flows)
+            } else {
+                format!("{} flows give {figures}: they share the limit", experiment.config.flows)
+            }
+        }
+        ExperimentKind::SeveralFlows => format!("one flow gives {figures} of all"),
+        ExperimentKind::Reverse if better => {
+            format!("the other way gives {figures}: the ends or ways differ")
+        }
+        ExperimentKind::Reverse => format!("the other way gives {figures}"),
+        kind => {
+            let what = match kind {
+                ExperimentKind::WithoutWindow => "without an explicit window",
+                ExperimentKind::WithoutPacing => "without pacing",
+                ExperimentKind::WithoutPauses => "without pauses of the programs",
+                ExperimentKind::OtherReceiverCore => "with the reader on another core",
+                ExperimentKind::OtherSenderCore => "with the writer on another core",
+                ExperimentKind::OtherCongestionControl => "with another congestion control",
+                _ => "the flow again",
+            };
+            let meaning = if better { "that was the limit" } else { "no more than that" };
+            format!("{what}: {figures}: {meaning}")
+        }
+    };
+    ExperimentResult {
+        kind: experiment.kind,
+        direction: experiment.config.direction,
+        flow_count: experiment.config.flows,
+        goodput_bps: with,
+        conclusion,
+    }
+}
+
+/// The one experiment that would tell most when nothing is known.
+pub(crate) fn most_informative(facts: &Facts<'_>) -> Experiment {
+    let of = |kind: ExperimentKind, question: &str| Experiment {
+        kind,
+        question: question.to_owned(),
+        flow: variant(kind, facts.config),
+    };
+    if !facts.is_long_enough() {
+        return of(ExperimentKind::Longer, "longer: at least ten round trips and three samples are needed");
+    }
+    if facts.experiment(ExperimentKind::SeveralFlows).is_none() {
+        return of(
+            ExperimentKind::SeveralFlows,
+            "several flows: when they give more, the limit is one of each flow; when not, they share it",
+        );
+    }
+    if facts.experiment(ExperimentKind::Reverse).is_none() {
+        return of(
+            ExperimentKind::Reverse,
+            "the other way: a limit that stays on one host moves with the data",
+        );
+    }
+    of(ExperimentKind::Longer, "longer, on an otherwise idle machine: the samples scatter too much")
+}
+
+/// What to try: what the remedies of the findings say, the limit's first.
+pub(crate) fn suggest(facts: &Facts<'_>, verdict: &Verdict, secondary: &[Finding]) -> Vec<Suggestion> {
+    let mut suggestions = Vec::new();
+    match verdict {
+        Verdict::Unknown { experiment, .. } => {
+            suggestions.push(Suggestion { sentence: experiment.question.clone(), command: None })
+        }
+        Verdict::Found(finding) => {
+            suggestions.extend(finding.remedies.iter().filter_map(|remedy| suggestion(facts, remedy)));
+        }
+    }
+    for finding in secondary {
+        suggestions.extend(finding.remedies.iter().filter_map(|remedy| suggestion(facts, remedy)));
+    }
+    suggestions
+}
+
+fn suggestion(facts: &Facts<'_>, remedy: &Remedy) -> Option<Suggestion> {
+    let host = |end: End| if end == facts.sender.end { facts.sender.name() } else { facts.receiver.name() };
+    let made = |sentence: String, command: Option<String>| Some(Suggestion { sentence, command });
+    match remedy {
+        Remedy::RaiseSysctl { end, name, field, at_least } => {
+            raise(facts, *end, host(*end), name, *field, *at_least)
+        }
+        Remedy::ChangeFlow { key, value: Value::Null } => {
+            let in_use = serde_json::to_value(facts.config)
+                .ok()
+                .is_some_and(|config| config.get(key).is_some_and(|value| !value.is_null()));
+            in_use.then_some(())?;
+            made(format!("leave --{key} out: let the kernel choose"), None)
+        }
+        Remedy::ChangeFlow { key, value } => {
+            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            if key == "burst-flows" && facts.config.burst_flows == 0 {
+                return made(
+                    "look at what the writing program waits for: its disk, its own input, a lock".to_owned(),
+                    None,
+                );
+            }
+            made(format!("try --{key} {value}"), None)
+        }
+        Remedy::MoveThread { role, end, off_core, to_cores } => {
+            let option = if *role == Role::Sender { "--sender-cores" } else { "--receiver-cores" };
+            let side = if *role == Role::Sender { "writer" } else { "reader" };
+            let to = to_cores.first()?;
+            made(
+                format!(
+                    "move the {side} on {} off core {off_core}: {option} {to} (nearest that is free of it)",
+                    host(*end)
+                ),
+                None,
+            )
+        }
+        Remedy::SetMtu { end, interface, mtu_bytes } => {
+            let interface = interface.as_deref().unwrap_or("INTERFACE");
+            made(
+                format!(
+                    "lower the MTU on {} to {mtu_bytes}, or mend the filter that drops \"fragmentation needed\"",
+                    host(*end)
+                ),
+                Some(format!("ip link set dev {interface} mtu {mtu_bytes}")),
+            )
+        }
+        Remedy::Physical { what } => made(what.clone(), None),
+    }
+}
+
+fn raise(
+    facts: &Facts<'_>,
+    end: End,
+    host: &str,
+    name: &str,
+    field: u32,
+    at_least: u64,
+) -> Option<Suggestion> {
+    let report = if end == facts.sender.end { facts.sender.host } else { facts.receiver.host };
+    let old = report.kernel.sysctls.get(name);
+    let mut words: Vec<String> =
+        old.map(|text| text.split_ascii_whitespace().map(str::to_owned).collect()).unwrap_or_default();
+    let place = field as usize;
+    let amount = if name.ends_with("_rmem") || name.ends_with("_wmem") {
+        format!("{at_least} ({})", bytes(at_least))
+    } else {
+        at_least.to_string()
+    };
+    let known = words.get_mut(place).map(|word| *word = at_least.to_string()).is_some();
+    let command = known.then(|| format!("sysctl -w {name}=\"{}\"", words.join(" ")));
+    let what = match (name, field) {
+        ("net.ipv4.tcp_mem", _) => format!("set net.ipv4.tcp_mem on {host} in pages: pressure at {amount}"),
+        (_, 2) => format!("raise the maximum of {name} on {host} to {amount}"),
+        _ => format!("set {name} on {host} to {amount}"),
+    };
+    Some(Suggestion { sentence: what, command: command.filter(|_| name != "net.ipv4.tcp_mem") })
+}
