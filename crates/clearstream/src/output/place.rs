@@ -63,9 +63,10 @@ fn closeness(closeness: Closeness) -> &'static str {
 /// Queues, flows, and the steps with their reasons.
 pub fn placement(placement: &Placement) -> String {
     let mut text = format!("{}\n", placement.plan.purpose);
-    let rows = placement.queues.iter().map(|queue| {
-        vec![queue.queue.to_string(), or_dash(queue.interrupt), cores(&queue.cores)]
-    });
+    let rows = placement
+        .queues
+        .iter()
+        .map(|queue| vec![queue.queue.to_string(), or_dash(queue.interrupt), cores(&queue.cores)]);
     let heading = match placement.method {
         SpreadMethod::Queues => "softirq core",
         SpreadMethod::Software => "softirq cores (RPS)",
@@ -127,8 +128,16 @@ pub fn ports(ports: &SteeredPorts) -> String {
             flow.tried_count.to_string(),
         ]
     });
-    let header =
-        [">flow", ">source port", ">receive queue", ">its core", "hash", ">ack queue", ">path member", ">tried"];
+    let header = [
+        ">flow",
+        ">source port",
+        ">receive queue",
+        ">its core",
+        "hash",
+        ">ack queue",
+        ">path member",
+        ">tried",
+    ];
     text.push_str(&table(&header, rows.collect()));
     text.push('\n');
     notes(&mut text, &ports.notes);
