@@ -8,6 +8,7 @@ use clearstream_control::{
 use clearstream_flow::FlowError;
 use clearstream_host::capture::CaptureError;
 use clearstream_lab::LabError;
+use clearstream_plan::PlanError;
 use clearstream_place::{PlaceError, steering::SteeringError};
 use clearstream_probe::ProbeError;
 use clearstream_record::RecordError;
@@ -74,6 +75,9 @@ pub enum CommandError {
     /// A probe.
     #[error(transparent)]
     Probe(#[from] ProbeError),
+    /// A plan.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
     /// A placement.
     #[error(transparent)]
     Place(#[from] PlaceError),
@@ -120,6 +124,7 @@ impl CommandError {
             },
             Self::Flow(error) => flow(error),
             Self::Probe(error) => probe(error),
+            Self::Plan(error) => plan(error),
             Self::Place(error) => place(error),
             Self::Lab(error) => error.exit_code(),
             Self::CongestionControl(error) => error.exit_code(),
@@ -183,6 +188,31 @@ fn probe(error: &ProbeError) -> ExitCode {
     match error {
         ProbeError::Peer(error) => peer(error),
         ProbeError::Unexpected { .. } => ExitCode::Internal,
+    }
+}
+
+fn plan(error: &PlanError) -> ExitCode {
+    match error {
+        PlanError::OtherHost { .. }
+        | PlanError::OtherKernel { .. }
+        | PlanError::OtherSchema { .. }
+        | PlanError::Twice { .. }
+        | PlanError::NoFolder => ExitCode::Usage,
+        PlanError::Unfit(_)
+        | PlanError::StepFailed { .. }
+        | PlanError::Identity { .. }
+        | PlanError::Connection { .. } => ExitCode::Unsupported,
+        PlanError::Conflicts { .. }
+        | PlanError::Booted { .. }
+        | PlanError::Elsewhere { .. }
+        | PlanError::RevertedAlready { .. }
+        | PlanError::Interrupted { .. }
+        | PlanError::Busy { .. } => ExitCode::Refused,
+        PlanError::NotRestored { .. } => ExitCode::Partial,
+        PlanError::NoJournal { .. } => ExitCode::Name,
+        PlanError::Damaged { .. } | PlanError::Storage { .. } | PlanError::JournalFailed { .. } => {
+            ExitCode::File
+        }
     }
 }
 

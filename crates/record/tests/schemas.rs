@@ -17,9 +17,11 @@ use clearstream_schema::{
     host::HostReport,
     lab::LabFile,
     place::{Placement, Ranking, SteeredPorts},
+    plan::Plan,
     probe::ProbeSummary,
     record::{RunDocument, TrialDocument, TrialOutcome},
     study::StudyFile,
+    tune::LintReport,
 };
 use jsonschema::Validator;
 use schemars::{JsonSchema, generate::SchemaSettings};
@@ -33,14 +35,16 @@ fn schema<T: JsonSchema>() -> Value {
     SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>().to_value()
 }
 
-fn all() -> [(&'static str, Value); 12] {
+fn all() -> [(&'static str, Value); 14] {
     [
         ("congestion-controls", schema::<CongestionControls>()),
         ("flow-summary", schema::<FlowSummary>()),
         ("host", schema::<HostReport>()),
         ("interval", schema::<Interval>()),
         ("lab", schema::<LabFile>()),
+        ("lint", schema::<LintReport>()),
         ("placement", schema::<Placement>()),
+        ("plan", schema::<Plan>()),
         ("ports", schema::<SteeredPorts>()),
         ("probe", schema::<ProbeSummary>()),
         ("ranking", schema::<Ranking>()),

@@ -7,6 +7,7 @@ pub mod probe;
 pub mod progress;
 pub mod quantity;
 pub mod table;
+pub mod tune;
 
 use std::io::{self, IsTerminal, Write};
 

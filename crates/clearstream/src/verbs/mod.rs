@@ -11,6 +11,7 @@ pub mod probe;
 pub mod report;
 pub mod serve;
 pub mod study;
+pub mod tune;
 
 use clap::{Parser, Subcommand};
 
@@ -49,6 +50,9 @@ pub enum Verb {
     /// Congestion controls of this host; load H-TCP where the kernel has none
     #[command(subcommand)]
     Cc(cc::CcVerb),
+    /// Find out what is wrong with a host's settings, and put it right
+    #[command(subcommand)]
+    Tune(tune::TuneVerb),
     /// Place interrupts, queues, processes and flows: rankings, plans, source ports
     #[command(subcommand)]
     Place(place::PlaceVerb),
@@ -75,6 +79,7 @@ impl Verb {
             Self::Report(args) => args.run(),
             Self::Lab(verb) => verb.run(),
             Self::Cc(verb) => verb.run(),
+            Self::Tune(verb) => verb.run(),
             Self::Place(verb) => verb.run(),
             Self::Serve(args) => args.run(),
             Self::Pair(verb) => verb.run(),

@@ -42,7 +42,7 @@ pub(super) fn timestamps(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let message = format!(
         "{wrap} (2^32 bytes), and without timestamps nothing tells an old segment from a new one (PAWS); the receiver's buffer also grows on a worse measure of the round trip. They cost 12 bytes of each segment: 0.8 % at an MTU of 1500, 0.13 % at 9000"
     );
-    found.push(facts.finding(TIMESTAMPS, FindingClass::Unsafe, "no-paws", severity, message).advise("1"));
+    found.push(facts.finding(TIMESTAMPS, FindingClass::Unsafe, "no-paws", severity, message).advise("set it to 1"));
 }
 
 /// What does not work without timestamps.
@@ -111,7 +111,7 @@ pub(super) fn selective_acknowledgement(facts: &Facts<'_>, found: &mut Vec<Findi
             "without SACK the sender fills one hole in each round trip, and RACK does not work".to_owned()
         }
     };
-    found.push(facts.finding(key, FindingClass::Unsafe, "no-sack", Severity::Error, message).advise("1"));
+    found.push(facts.finding(key, FindingClass::Unsafe, "no-sack", Severity::Error, message).advise("set it to 1"));
 }
 
 pub(super) fn window_scaling(facts: &Facts<'_>, found: &mut Vec<Finding>) {
@@ -128,7 +128,7 @@ pub(super) fn window_scaling(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     found.push(
         facts
             .finding(key, FindingClass::Unsafe, "no-scaling", Severity::Error, message)
-            .advise("1, on both ends"),
+            .advise("set it to 1, on both ends"),
     );
 }
 
@@ -149,7 +149,7 @@ pub(super) fn fixed_receive_buffer(facts: &Facts<'_>, found: &mut Vec<Finding>) 
         None => "receive buffers stay at the middle value of tcp_rmem, whatever the path needs".to_owned(),
     };
     found.push(
-        facts.finding(key, FindingClass::Contradiction, "fixed-buffer", Severity::Error, message).advise("1"),
+        facts.finding(key, FindingClass::Contradiction, "fixed-buffer", Severity::Error, message).advise("set it to 1"),
     );
 }
 
@@ -195,7 +195,7 @@ pub(super) fn probing(facts: &Facts<'_>, found: &mut Vec<Finding>) {
         );
         let mut finding = facts
             .finding(key, FindingClass::Path, "black-hole", Severity::Note, message)
-            .advise("1, or probe the path's MTU");
+            .advise("set it to 1, or probe the path's MTU");
         finding.interface = Some(nic.name.clone());
         found.push(finding);
     }

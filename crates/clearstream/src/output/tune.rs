@@ -1,0 +1,237 @@
+//! Findings and plans for people.
+
+use std::fmt::Write as _;
+
+use clearstream_schema::{
+    plan::{Effect, JournalEntry, JournalState, Plan, Recovered, Setting, Step, Verification},
+    tune::{Finding, LintReport, Severity},
+};
+
+use super::{
+    Paint,
+    table::{or_dash, table},
+};
+
+/// Columns that a message may take.
+const WIDTH: usize = 96;
+/// Columns before a message.
+const INDENT: usize = 8;
+
+/// Every finding, the gravest first, and a line that counts them.
+pub fn findings(report: &LintReport, paint: Paint) -> String {
+    let mut text = format!("{}{}\n", report.subject, kernel(report));
+    for finding in &report.findings {
+        text.push('\n');
+        text.push_str(&finding_text(finding, paint));
+    }
+    for part in &report.missing {
+        let _ = writeln!(text, "\nnot looked at: {part}");
+    }
+    let _ = write!(text, "\n{}", summary(report));
+    text
+}
+
+fn kernel(report: &LintReport) -> String {
+    report.kernel.as_ref().map_or_else(String::new, |release| format!(", Linux {release}"))
+}
+
+fn finding_text(finding: &Finding, paint: Paint) -> String {
+    let label = match finding.severity {
+        Severity::Error => paint.warning("error"),
+        Severity::Warning => "warning".to_owned(),
+        Severity::Note => "note".to_owned(),
+    };
+    let pad = " ".repeat(INDENT.saturating_sub(word(finding.severity).len()));
+    let mut head = format!("{label}{pad}{}", paint.figure(&finding.key));
+    if let Some(value) = &finding.value {
+        let _ = write!(head, " = {value}");
+    }
+    if let Some(interface) = &finding.interface {
+        let _ = write!(head, " on {interface}");
+    }
+    if let Some(place) = &finding.place {
+        let _ = write!(head, "   {}:{}", place.file, place.line);
+    }
+    let mut text = format!("{head}\n{}", wrapped(&finding.message));
+    if let Some(advice) = &finding.advice {
+        text.push_str(&wrapped(&format!("instead: {advice}")));
+    }
+    let _ = writeln!(text, "{}[{}]", " ".repeat(INDENT), finding.id);
+    text
+}
+
+fn word(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+        Severity::Note => "note",
+    }
+}
+
+/// `3 errors, 1 warning and 2 notes on 11 settings, 1 muted`.
+pub fn summary(report: &LintReport) -> String {
+    let count = |severity| report.findings.iter().filter(|finding| finding.severity == severity).count();
+    let plural = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
+    let mut text = format!(
+        "{}, {} and {} on {}",
+        plural(count(Severity::Error), "error"),
+        plural(count(Severity::Warning), "warning"),
+        plural(count(Severity::Note), "note"),
+        plural(usize::try_from(report.setting_count).unwrap_or(usize::MAX), "setting")
+    );
+    if report.muted_count > 0 {
+        let _ = write!(text, ", {} muted", report.muted_count);
+    }
+    text
+}
+
+/// A plan as a diff with its reasons, then what no plan can change.
+pub fn plan(plan: &Plan, paint: Paint) -> String {
+    let mut text = plan.purpose.clone();
+    if !plan.host.name.is_empty() || !plan.host.kernel.is_empty() {
+        let _ = write!(text, "\nfor {}, Linux {}", or_this_host(&plan.host.name), plan.host.kernel);
+    }
+    text.push('\n');
+    for step in &plan.steps {
+        text.push('\n');
+        text.push_str(&step_text(step, paint));
+    }
+    if plan.steps.is_empty() {
+        text.push_str("\nnothing to change: every setting that is present does already\n");
+    }
+    if !plan.advice.is_empty() {
+        text.push_str("\nwhat no setting changes, and what was assumed\n");
+        for advice in &plan.advice {
+            let lines = wrapped(advice);
+            // The first line begins with a dash in its margin.
+            let _ = write!(text, "{}- {}", " ".repeat(INDENT - 2), lines.trim_start());
+        }
+    }
+    text.trim_end().to_owned()
+}
+
+fn or_this_host(name: &str) -> &str {
+    if name.is_empty() { "a host without name" } else { name }
+}
+
+fn step_text(step: &Step, paint: Paint) -> String {
+    let absent = "(nothing)";
+    let mut text = format!("{}\n", paint.figure(&setting(&step.setting)));
+    let _ = writeln!(text, "    - {}", step.current.as_deref().unwrap_or(absent));
+    let _ = writeln!(text, "    + {}", step.desired.as_deref().unwrap_or(absent));
+    text.push_str(&wrapped(&format!("{} ({})", step.reason, effect(step.effect))));
+    text
+}
+
+/// A setting as the tool that people know spells it.
+pub fn setting(setting: &Setting) -> String {
+    setting.to_string()
+}
+
+fn effect(effect: Effect) -> &'static str {
+    match effect {
+        Effect::Now => "in effect at once",
+        Effect::NewSockets => "for sockets made afterwards",
+        Effect::Handshake => "for connections made afterwards",
+        Effect::NewQdiscs => "for qdiscs made afterwards",
+        Effect::LinkFlap => "at once; the link may go down and up",
+        Effect::Boot => "after the next boot",
+    }
+}
+
+/// What was found in force.
+pub fn verification(verification: &Verification) -> String {
+    let rows = verification.checks.iter().map(|check| {
+        vec![
+            if check.holds { "yes" } else { "NO" }.to_owned(),
+            check.subject.clone(),
+            check.expected.clone(),
+            or_dash(check.found.clone()),
+        ]
+    });
+    let mut text = table(&["as planned", "setting", "planned", "found"], rows.collect());
+    for check in &verification.checks {
+        if let Some(note) = &check.note {
+            let _ = write!(text, "\n{}: {note}", check.subject);
+        }
+    }
+    text
+}
+
+/// Journals, oldest first.
+pub fn history(entries: &[JournalEntry]) -> String {
+    if entries.is_empty() {
+        return "no journals: nothing was ever applied".to_owned();
+    }
+    let rows = entries.iter().map(|entry| {
+        vec![
+            entry.journal.clone(),
+            or_dash(entry.time.clone()),
+            journal_state(entry.state).to_owned(),
+            if entry.here { "here" } else { "elsewhere" }.to_owned(),
+            entry.changed_count.to_string(),
+            or_dash(entry.purpose.clone().or_else(|| entry.note.clone())),
+        ]
+    });
+    table(&["journal", "time", "state", "where", ">settings", "purpose"], rows.collect())
+}
+
+/// Journals that were ended.
+pub fn recovered(journals: &[Recovered]) -> String {
+    if journals.is_empty() {
+        return "nothing was interrupted".to_owned();
+    }
+    let lines = journals.iter().map(|journal| match &journal.problem {
+        Some(problem) => format!("{}: {problem}", journal.journal),
+        None => format!(
+            "{}: was {}, is {}; {} put back",
+            journal.journal,
+            journal_state(journal.found),
+            journal_state(journal.now),
+            journal.restored_count
+        ),
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn journal_state(state: JournalState) -> &'static str {
+    match state {
+        JournalState::Applying => "interrupted while applying",
+        JournalState::Applied => "applied",
+        JournalState::Reverting => "interrupted while reverting",
+        JournalState::Reverted => "reverted",
+        JournalState::Gone => "gone with a boot",
+        JournalState::Unreadable => "not readable",
+    }
+}
+
+/// Lines of at most [`WIDTH`] columns behind the margin.
+fn wrapped(message: &str) -> String {
+    let margin = " ".repeat(INDENT);
+    let mut text = String::new();
+    let mut line = String::new();
+    for word in message.split_whitespace() {
+        if !line.is_empty() && INDENT + line.chars().count() + 1 + word.chars().count() > WIDTH {
+            let _ = writeln!(text, "{margin}{line}");
+            line.clear();
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    let _ = writeln!(text, "{margin}{line}");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wraps_at_words() {
+        let text = wrapped(&"word ".repeat(60));
+        assert!(text.lines().all(|line| line.len() <= WIDTH && line.starts_with("        word")));
+        assert_eq!(text.split_whitespace().count(), 60);
+    }
+}

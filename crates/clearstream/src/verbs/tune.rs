@@ -1,0 +1,58 @@
+//! `clearstream tune`
+
+mod change;
+mod lint;
+mod plan;
+mod render;
+
+use clap::Subcommand;
+use clearstream_schema::{BitRate, TimeSpan, tune::PathGoal};
+
+use crate::exit::CommandError;
+
+/// Find out what is wrong with a host's settings, and put it right.
+#[derive(Debug, Subcommand)]
+pub enum TuneVerb {
+    /// Look for mistakes in a host's settings, or in a file of them
+    Lint(lint::LintArgs),
+    /// Plan what has to change for a path
+    Plan(plan::PlanArgs),
+    /// Apply a plan, all or nothing, with a journal that puts it back
+    Apply(change::ApplyArgs),
+    /// Compare a plan with what is in force
+    Verify(change::VerifyArgs),
+    /// Put back what a journal found
+    Revert(change::RevertArgs),
+    /// List the journals of this host
+    History(change::HistoryArgs),
+    /// End an apply or revert that was interrupted
+    Recover(change::RecoverArgs),
+    /// Write a plan as files of the operator's system
+    Render(render::RenderArgs),
+}
+
+impl TuneVerb {
+    /// Does it.
+    pub fn run(self) -> Result<(), CommandError> {
+        match self {
+            Self::Lint(args) => args.run(),
+            Self::Plan(args) => args.run(),
+            Self::Apply(args) => args.run(),
+            Self::Verify(args) => args.run(),
+            Self::Revert(args) => args.run(),
+            Self::History(args) => args.run(),
+            Self::Recover(args) => args.run(),
+            Self::Render(args) => args.run(),
+        }
+    }
+}
+
+/// A path, where one is wanted.
+fn goal(rate: BitRate, rtt: TimeSpan, flow_count: u32) -> Result<PathGoal, CommandError> {
+    if rate.0 == 0 || rtt.0 == 0 {
+        return Err(CommandError::usage(
+            "a path has a rate and a round trip above zero, as in --rate 40Gb/s --rtt 17ms",
+        ));
+    }
+    Ok(PathGoal { rate, rtt, flow_count })
+}

@@ -1,0 +1,232 @@
+//! `clearstream tune apply`, `verify`, `revert`, `history`, `recover`: what
+//! changes the host, and what looks at the changes.
+
+use std::{
+    io::{self, IsTerminal as _, Write as _},
+    path::{Path, PathBuf},
+};
+
+use clearstream_plan::{Event, Options, apply, history, recover, revert, verify};
+use clearstream_schema::plan::{JournalState, PLAN_SCHEMA, Plan};
+use serde::Serialize;
+
+use crate::{
+    exit::CommandError,
+    output::{self, Paint, tune},
+};
+
+/// Apply a plan, all or nothing, with a journal that puts it back. Shows the
+/// changes first and asks.
+#[derive(Debug, clap::Args)]
+pub struct ApplyArgs {
+    /// The plan, from `tune plan --out` or `place plan --out`
+    plan: PathBuf,
+    /// Do not ask (needed where nobody can be asked)
+    #[arg(long)]
+    yes: bool,
+    /// Print what was done as one JSON document; needs --yes
+    #[arg(long, requires = "yes")]
+    json: bool,
+}
+
+/// What applying did.
+#[derive(Debug, Serialize)]
+struct AppliedDocument {
+    journal: Option<String>,
+    changed_count: usize,
+}
+
+impl ApplyArgs {
+    /// Does it.
+    pub fn run(self) -> Result<(), CommandError> {
+        let plan = read_plan(&self.plan)?;
+        if !self.json {
+            output::line(&tune::plan(&plan, Paint::for_stdout()))?;
+            output::line("")?;
+        }
+        if !self.yes && !plan.steps.is_empty() && !asked(plan.steps.len())? {
+            return Ok(output::line("nothing was changed")?);
+        }
+        let quiet = self.json;
+        let options = Options::live()?.telling(move |event| {
+            if let (Event::ReadBack { setting }, false) = (event, quiet) {
+                // A closed pipe does not stop what has begun.
+                let _ = output::line(&format!("set {setting}"));
+            }
+        });
+        let applied = apply(&plan, &options)?;
+        let document = AppliedDocument { journal: applied.journal, changed_count: applied.changed.len() };
+        if self.json {
+            return Ok(output::json(&document, true)?);
+        }
+        Ok(output::line(&match document.journal {
+            Some(journal) => format!(
+                "{} changed; clearstream tune revert {journal} puts everything back",
+                count(document.changed_count, "setting")
+            ),
+            None => "nothing to change: every setting is as the plan wants it".to_owned(),
+        })?)
+    }
+}
+
+fn count(count: usize, word: &str) -> String {
+    format!("{count} {word}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Asks on the terminal; where there is none, nobody can be asked.
+fn asked(step_count: usize) -> Result<bool, CommandError> {
+    if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+        return Err(CommandError::usage(
+            "nothing was changed: nobody can be asked here, so look at the changes above and add --yes",
+        ));
+    }
+    print_question(&format!("make {}? [y/N] ", count(step_count, "change")))?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+fn print_question(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// Reads a plan from a file.
+pub(super) fn read_plan(path: &Path) -> Result<Plan, CommandError> {
+    let text = std::fs::read_to_string(path).map_err(|source| CommandError::File {
+        what: "read".to_owned(),
+        path: path.to_owned(),
+        source,
+    })?;
+    serde_json::from_str(&text).map_err(|error| {
+        CommandError::Usage(format!(
+            "{} is no {PLAN_SCHEMA}: {error}: make one with clearstream tune plan --out FILE",
+            path.display()
+        ))
+    })
+}
+
+/// Compare a plan with what is in force: values read back, and what a new
+/// connection really gets.
+#[derive(Debug, clap::Args)]
+pub struct VerifyArgs {
+    /// The plan
+    plan: PathBuf,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+impl VerifyArgs {
+    /// Does it. What is not as planned ends with exit code 8.
+    pub fn run(self) -> Result<(), CommandError> {
+        let plan = read_plan(&self.plan)?;
+        let verification = verify(&plan, &Options::live()?)?;
+        if self.json {
+            output::json(&verification, true)?;
+        } else {
+            output::line(&tune::verification(&verification))?;
+        }
+        match verification.checks.iter().filter(|check| !check.holds).count() {
+            0 => Ok(()),
+            failed => Err(CommandError::Partial(format!("{} not as planned", count(failed, "check")))),
+        }
+    }
+}
+
+/// Put back what a journal found before it was applied.
+#[derive(Debug, clap::Args)]
+pub struct RevertArgs {
+    /// Journal, as `tune history` names it; the newest one that is applied here when absent
+    journal: Option<String>,
+    /// Also where the live value is neither ours nor the old one
+    #[arg(long)]
+    force: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// What reverting did.
+#[derive(Debug, Serialize)]
+struct RevertedDocument {
+    journal: String,
+    restored_count: u64,
+}
+
+impl RevertArgs {
+    /// Does it.
+    pub fn run(self) -> Result<(), CommandError> {
+        let options = Options::live()?;
+        let journal = match self.journal {
+            Some(journal) => journal,
+            None => newest(&options)?,
+        };
+        let done = revert(&journal, self.force, &options)?;
+        let document = RevertedDocument { journal: done.journal, restored_count: done.restored_count };
+        if self.json {
+            return Ok(output::json(&document, true)?);
+        }
+        Ok(output::line(&format!(
+            "{} put back from journal {}",
+            count(usize::try_from(document.restored_count).unwrap_or(usize::MAX), "setting"),
+            document.journal
+        ))?)
+    }
+}
+
+/// The newest journal that can be put back here.
+fn newest(options: &Options) -> Result<String, CommandError> {
+    let entries = history(options)?;
+    let found = entries.into_iter().rfind(|entry| entry.here && entry.state == JournalState::Applied);
+    found.map(|entry| entry.journal).ok_or_else(|| {
+        CommandError::usage(
+            "nothing is applied here that could be put back: clearstream tune history lists all journals",
+        )
+    })
+}
+
+/// List the journals of this host.
+#[derive(Debug, clap::Args)]
+pub struct HistoryArgs {
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+impl HistoryArgs {
+    /// Does it.
+    pub fn run(self) -> Result<(), CommandError> {
+        let entries = history(&Options::live()?)?;
+        if self.json {
+            return Ok(output::json(&entries, true)?);
+        }
+        Ok(output::line(&tune::history(&entries))?)
+    }
+}
+
+/// End what was interrupted: an unfinished apply is put back, an unfinished
+/// revert is finished.
+#[derive(Debug, clap::Args)]
+pub struct RecoverArgs {
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+impl RecoverArgs {
+    /// Does it. A journal that could not be ended makes it end with exit code 8.
+    pub fn run(self) -> Result<(), CommandError> {
+        let recovered = recover(&Options::live()?)?;
+        if self.json {
+            output::json(&recovered, true)?;
+        } else {
+            output::line(&tune::recovered(&recovered))?;
+        }
+        match recovered.iter().filter(|journal| journal.problem.is_some()).count() {
+            0 => Ok(()),
+            failed => Err(CommandError::Partial(format!("{} could not be ended", count(failed, "journal")))),
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! `clearstream tune lint`
+
+use std::{
+    io::Read as _,
+    path::{Path, PathBuf},
+};
+
+use clearstream_host::{HostRoot, capture};
+use clearstream_schema::{
+    BitRate, ByteCount, TimeSpan,
+    tune::{LintReport, Severity},
+};
+use clearstream_tune::{Assumed, HostState, KernelVersion, MuteList, lint, of_given_lines, sarif};
+
+use super::goal;
+use crate::{
+    exit::CommandError,
+    output::{self, Paint, tune},
+};
+
+/// A larger file is no list of settings.
+const LARGEST_FILE_BYTES: u64 = 16 << 20;
+
+/// Look for mistakes in the settings of this host, of a captured one, or in a
+/// file: sysctl.conf, a tuned profile, a script, a list out of a paper.
+#[derive(Debug, clap::Args)]
+pub struct LintArgs {
+    /// File of settings; this host's own when absent
+    file: Option<PathBuf>,
+    /// A captured host: it is looked at, or the file as it would be there
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
+    /// Kernel that the file is for, as `uname -r` has it
+    #[arg(long, value_name = "RELEASE", requires = "file", conflicts_with = "from")]
+    kernel: Option<KernelVersion>,
+    /// Memory of the host that the file is for
+    #[arg(long, value_name = "SIZE", requires = "file", conflicts_with = "from")]
+    memory: Option<ByteCount>,
+    /// Goodput wanted over the path, all flows together
+    #[arg(long, value_name = "RATE", requires = "rtt")]
+    rate: Option<BitRate>,
+    /// Round-trip time of the path
+    #[arg(long, value_name = "TIME", requires = "rate")]
+    rtt: Option<TimeSpan>,
+    /// Parallel flows
+    #[arg(long, short = 'P', value_name = "COUNT", default_value_t = 1, requires = "rate", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    flows: u32,
+    /// Leave out findings with this id, or those that begin so (`net.core.*`)
+    #[arg(long, value_name = "ID")]
+    mute: Vec<String>,
+    /// Leave out the findings that this file lists, one id in each line
+    #[arg(long, value_name = "FILE")]
+    mute_file: Option<PathBuf>,
+    /// Print one JSON document
+    #[arg(long, conflicts_with = "sarif")]
+    json: bool,
+    /// Print SARIF 2.1.0, for code review systems
+    #[arg(long)]
+    sarif: bool,
+}
+
+impl LintArgs {
+    /// Does it. Findings of severity error end with exit code 8.
+    pub fn run(self) -> Result<(), CommandError> {
+        let goal = match (self.rate, self.rtt) {
+            (Some(rate), Some(rtt)) => Some(goal(rate, rtt, self.flows)?),
+            _ => None,
+        };
+        let mute = self.mute_list()?;
+        let state = self.state()?;
+        let mut report = lint(&state, goal.as_ref(), &mute);
+        if self.file.is_some() && self.from.is_some() {
+            report = of_given_lines(report, &state);
+        }
+        self.print(&report)?;
+        let error_count =
+            report.findings.iter().filter(|finding| finding.severity == Severity::Error).count();
+        match error_count {
+            0 => Ok(()),
+            count => Err(CommandError::Partial(format!(
+                "{count} finding{} of severity error in {}",
+                if count == 1 { "" } else { "s" },
+                report.subject
+            ))),
+        }
+    }
+
+    fn print(&self, report: &LintReport) -> Result<(), CommandError> {
+        if self.sarif {
+            output::json(&sarif(report), true)?;
+        } else if self.json {
+            output::json(report, true)?;
+        } else {
+            output::line(&tune::findings(report, Paint::for_stdout()))?;
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> Result<HostState, CommandError> {
+        let file = match &self.file {
+            Some(path) => Some((path.display().to_string(), text(path)?)),
+            None => None,
+        };
+        let host = match (&self.from, &file) {
+            (Some(path), _) => Some(HostState::of_host(capture::open(path)?.root())),
+            (None, None) => Some(HostState::of_host(&HostRoot::live())),
+            (None, Some(_)) => None,
+        };
+        Ok(match (host, file) {
+            (Some(host), Some((name, text))) => host.with_file(&name, &text),
+            (Some(host), None) => host,
+            (None, Some((name, text))) => HostState::of_file(&name, &text, self.assumed()),
+            (None, None) => HostState::default(),
+        })
+    }
+
+    fn assumed(&self) -> Assumed {
+        Assumed {
+            release: self.kernel.map(|kernel| kernel.to_string()),
+            memory_bytes: self.memory.map(|size| size.0),
+            page_bytes: None,
+        }
+    }
+
+    fn mute_list(&self) -> Result<MuteList, CommandError> {
+        let slip = |origin: &str, error| CommandError::Usage(format!("{origin}: {error}"));
+        let options: MuteList = self.mute.join("\n").parse().map_err(|error| slip("--mute", error))?;
+        let Some(path) = &self.mute_file else { return Ok(options) };
+        let listed: MuteList =
+            text(path)?.parse().map_err(|error| slip(&path.display().to_string(), error))?;
+        Ok(options.with(listed))
+    }
+}
+
+/// The whole of a file; bytes that are no text are shown as such in a finding.
+fn text(path: &Path) -> Result<String, CommandError> {
+    let fail = |source| CommandError::File { what: "read".to_owned(), path: path.to_owned(), source };
+    let file = std::fs::File::open(path).map_err(fail)?;
+    let mut bytes = Vec::new();
+    file.take(LARGEST_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(fail)?;
+    if bytes.len() as u64 > LARGEST_FILE_BYTES {
+        return Err(CommandError::Usage(format!(
+            "{} is larger than 16 MiB: that is no list of settings",
+            path.display()
+        )));
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}

@@ -1,0 +1,78 @@
+//! `clearstream tune plan`
+
+use std::path::PathBuf;
+
+use clearstream_host::{HostRoot, capture};
+use clearstream_plan::Format;
+use clearstream_schema::{BitRate, TimeSpan};
+use clearstream_tune::{HostState, Profile, recommend};
+
+use super::{goal, render};
+use crate::{
+    exit::CommandError,
+    output::{self, Paint, tune},
+    verbs::inspect::write,
+};
+
+/// From this round trip on a path is taken for a wide-area one.
+const WAN_FROM: TimeSpan = TimeSpan::from_millis(2);
+
+/// Plan what has to change for a path, with the arithmetic of each step.
+/// Nothing is changed.
+#[derive(Debug, clap::Args)]
+pub struct PlanArgs {
+    /// Goodput wanted over the path, all flows together
+    #[arg(long, value_name = "RATE")]
+    rate: BitRate,
+    /// Round-trip time of the path
+    #[arg(long, value_name = "TIME")]
+    rtt: TimeSpan,
+    /// Parallel flows
+    #[arg(long, short = 'P', value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    flows: u32,
+    /// What the host is for: wan, lan, storage or latency; by the round trip when absent (wan from 2 ms on)
+    #[arg(long, value_name = "PROFILE")]
+    profile: Option<Profile>,
+    /// Plan for a captured host instead of this one
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
+    /// Write the plan for `clearstream tune apply`; with --as, the folder of its files
+    #[arg(long, value_name = "PATH")]
+    out: Option<PathBuf>,
+    /// Write files that are read at boot: sysctl.d, networkmanager, networkd, udev, tuned, ansible or shell
+    #[arg(long = "as", value_name = "FORMAT", requires = "out", conflicts_with = "json", value_parser = render::format)]
+    format: Option<Format>,
+    /// Print the plan as one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+impl PlanArgs {
+    /// Does it.
+    pub fn run(self) -> Result<(), CommandError> {
+        let goal = goal(self.rate, self.rtt, self.flows)?;
+        let profile = self.profile.unwrap_or(if self.rtt >= WAN_FROM { Profile::Wan } else { Profile::Lan });
+        let state = match &self.from {
+            Some(path) => HostState::of_host(capture::open(path)?.root()),
+            None => HostState::of_host(&HostRoot::live()),
+        };
+        let plan = recommend(&state, &goal, profile);
+        if let (Some(format), Some(folder)) = (self.format, &self.out) {
+            output::line(&tune::plan(&plan, Paint::for_stdout()))?;
+            output::line("")?;
+            return render::write_files(&plan, format, folder);
+        }
+        if let Some(path) = &self.out {
+            let text = serde_json::to_string_pretty(&plan).map_err(std::io::Error::other)?;
+            write(path, &(text + "\n"))?;
+        }
+        if self.json {
+            return Ok(output::json(&plan, true)?);
+        }
+        output::line(&tune::plan(&plan, Paint::for_stdout()))?;
+        if let Some(path) = &self.out {
+            output::line(&format!("\nplan written: clearstream tune apply {}", path.display()))?;
+        }
+        Ok(())
+    }
+}
