@@ -7,7 +7,7 @@ mod parameters;
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-use netlink_packet_core::{DefaultNla, Emitable, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Nla};
+use netlink_packet_core::{DefaultNla, Emitable, NLM_F_CREATE, NLM_F_REPLACE, Nla};
 use netlink_packet_route::{
     RouteNetlinkMessage,
     tc::{TcAttribute, TcHandle, TcMessage},
@@ -133,17 +133,8 @@ impl Discipline {
 impl RouteSocket {
     /// What is at the root of an interface.
     pub fn discipline(&mut self, interface: &str) -> Result<Root, NetlinkError> {
-        let index = self.interface(interface)?.index.cast_signed();
-        let question = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
-        let answers = self.dump(question, || "list queueing disciplines".to_owned())?;
-        let root = answers.into_iter().find_map(|answer| match answer {
-            RouteNetlinkMessage::NewQueueDiscipline(message)
-                if message.header.index == index && message.header.parent == TcHandle::ROOT =>
-            {
-                Some(message)
-            }
-            _ => None,
-        });
+        let all = self.disciplines(interface)?;
+        let root = all.into_iter().find(|message| message.header.parent == TcHandle::ROOT);
         // An interface that is down may have none yet; `tc` prints noqueue-like nothing.
         Ok(root.map_or_else(
             || Root { text: "noqueue".to_owned(), is_default: true },
@@ -160,9 +151,13 @@ impl RouteSocket {
         if let Some(options) = discipline.options() {
             message.attributes.push(TcAttribute::Other(DefaultNla::new(TCA_OPTIONS, options)));
         }
-        // Without NLM_F_EXCL the kernel changes a root of the same kind in
-        // place, and parameters that are not named stay (tc_modify_qdisc).
-        let flags = NLM_F_CREATE | NLM_F_REPLACE | NLM_F_EXCL;
+        // Under a handle of its own: the kernel would change a root of the
+        // same kind in place, and parameters that are not named would stay
+        // (tc_modify_qdisc). 8000 and up are the kernel's to give.
+        let all = self.disciplines(interface)?;
+        let is_free = |major: &u16| all.iter().all(|other| other.header.handle.major != *major);
+        message.header.handle.major = (1..0x8000).find(is_free).unwrap_or(1);
+        let flags = NLM_F_CREATE | NLM_F_REPLACE;
         self.change(RouteNetlinkMessage::NewQueueDiscipline(message), flags, || {
             format!("put {discipline} on {interface}")
         })
@@ -174,6 +169,21 @@ impl RouteSocket {
         self.change(RouteNetlinkMessage::DelQueueDiscipline(message), 0, || {
             format!("delete the root qdisc of {interface}")
         })
+    }
+
+    fn disciplines(&mut self, interface: &str) -> Result<Vec<TcMessage>, NetlinkError> {
+        let index = self.interface(interface)?.index.cast_signed();
+        let question = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
+        let answers = self.dump(question, || "list queueing disciplines".to_owned())?;
+        Ok(answers
+            .into_iter()
+            .filter_map(|answer| match answer {
+                RouteNetlinkMessage::NewQueueDiscipline(message) if message.header.index == index => {
+                    Some(message)
+                }
+                _ => None,
+            })
+            .collect())
     }
 
     fn root_message(&mut self, interface: &str) -> Result<TcMessage, NetlinkError> {
@@ -233,9 +243,9 @@ mod tests {
     fn texts_come_back() {
         for text in [
             "noqueue",
-            "pfifo limit 1000p",
-            "fq limit 10000p flow_limit 100p maxrate 2gbit",
-            "fq_codel limit 10240p target 5ms interval 100ms noecn",
+            "pfifo limit 1000",
+            "fq limit 10000 flow_limit 100 maxrate 2gbit",
+            "fq_codel limit 10240 target 5ms interval 100ms noecn",
             "tbf rate 1gbit burst 32768b limit 1000000b",
         ] {
             assert_eq!(parsed(text).to_string(), text);
@@ -256,7 +266,7 @@ mod tests {
         }
         assert_eq!(bytes, expected);
         let fq = Discipline::read("fq", &bytes).unwrap();
-        assert_eq!(fq.to_string(), "fq limit 5000p maxrate 2gbit");
+        assert_eq!(fq.to_string(), "fq limit 5000 maxrate 2gbit");
         assert!(fq.has(&parsed("fq maxrate 2000mbit")) && !fq.has(&parsed("fq maxrate 3gbit")));
         assert!(!fq.has(&parsed("fq_codel")));
     }

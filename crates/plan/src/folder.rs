@@ -6,6 +6,8 @@ use std::{
     io,
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
 };
 
 use jiff::Timestamp;
@@ -17,6 +19,9 @@ use crate::{
 };
 
 const EXTENSION: &str = "jsonl";
+/// A child that is being started holds every lock of its parent until it runs
+/// its own program, so the lock is asked for a few times.
+const LOCK_WAIT: Duration = Duration::from_millis(500);
 
 /// Where journals are unless told otherwise, see [`crate::Options::live`].
 pub(crate) fn usual() -> Result<PathBuf, PlanError> {
@@ -54,10 +59,16 @@ impl Locked {
             .mode(0o600)
             .open(&path)
             .map_err(storage("open", &path))?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self { folder: folder.to_owned(), _lock: lock }),
-            Err(rustix::io::Errno::WOULDBLOCK) => Err(PlanError::Busy { path }),
-            Err(error) => Err(storage("lock", &path)(error.into())),
+        let deadline = Instant::now() + LOCK_WAIT;
+        loop {
+            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Self { folder: folder.to_owned(), _lock: lock }),
+                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < deadline => {
+                    thread::sleep(LOCK_WAIT / 20);
+                }
+                Err(rustix::io::Errno::WOULDBLOCK) => return Err(PlanError::Busy { path }),
+                Err(error) => return Err(storage("lock", &path)(error.into())),
+            }
         }
     }
 

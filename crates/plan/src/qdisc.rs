@@ -17,15 +17,31 @@ pub(crate) fn is_default(text: &str) -> bool {
 }
 
 /// Whether `live` is as `wanted` asks: the same kind, and every parameter that
-/// `wanted` names. Only an operator who asks for `default` minds who made it.
+/// `wanted` names. Of two defaults the kind does not matter: which one it
+/// makes is the kernel's choice, by `net.core.default_qdisc` and by whether
+/// the interface is up (`noop` while it is down).
 pub(crate) fn same(wanted: &str, live: &str) -> bool {
-    let (wanted_plain, live_plain) =
-        (wanted.strip_prefix(DEFAULT).unwrap_or(wanted), live.strip_prefix(DEFAULT).unwrap_or(live));
-    if is_default(wanted) && !is_default(live) {
-        return false;
+    if is_default(wanted) {
+        return is_default(live);
     }
-    match (wanted_plain.parse::<Discipline>(), live_plain.parse::<Discipline>()) {
+    let live = live.strip_prefix(DEFAULT).unwrap_or(live);
+    match (wanted.parse::<Discipline>(), live.parse::<Discipline>()) {
         (Ok(wanted), Ok(live)) => live.has(&wanted),
-        _ => wanted_plain == live_plain,
+        _ => wanted == live,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_named_counts() {
+        assert!(
+            same("fq", "fq limit 10000p maxrate 1gbit") && same("fq maxrate 1000mbit", "fq maxrate 1gbit")
+        );
+        assert!(!same("fq maxrate 2gbit", "fq maxrate 1gbit") && !same("fq", "fq_codel"));
+        assert!(same("noqueue", "default noqueue") && same("default noop", "default noqueue"));
+        assert!(!same("default noqueue", "tbf rate 1gbit burst 1000b limit 1000b"));
     }
 }

@@ -53,14 +53,15 @@ pub(super) fn complete_tbf(values: &mut Values) -> Result<(), String> {
 }
 
 /// How far a live number may be from the one asked for: the kernel keeps a
-/// burst as ticks at the rate.
+/// burst as the time that it takes at the rate, and tc rounds that time to
+/// whole microseconds before.
 pub(super) fn slack(wanted: &Discipline, word: &str) -> u64 {
     let rate = match word {
         "burst" => wanted.values.get("rate"),
         "mtu" => wanted.values.get("peakrate"),
         _ => None,
     };
-    rate.map_or(0, |&rate| bytes(1, rate) + 1)
+    rate.map_or(0, |&rate| rate / 1_000_000 + bytes(1, rate) + 1)
 }
 
 /// Ticks that some bytes take at a rate in bytes per second.

@@ -3,7 +3,7 @@
 /// What a parameter counts, and the unit that the kernel keeps it in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Measure {
-    /// Packets, `1000p`.
+    /// Packets, `1000`; read as `1000p` too.
     Packets,
     /// Plain number.
     Count,
@@ -46,8 +46,8 @@ impl Measure {
 
     pub(super) fn spell(self, value: u64) -> String {
         match self {
-            Self::Packets => format!("{value}p"),
-            Self::Count => value.to_string(),
+            // tc prints `1000p` and takes `1000`.
+            Self::Packets | Self::Count => value.to_string(),
             Self::Bytes => format!("{value}b"),
             Self::Rate => {
                 let bits = value.saturating_mul(8);

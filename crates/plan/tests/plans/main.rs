@@ -1,0 +1,15 @@
+//! Plans on directories, on models and on the kernel in namespaces of their own.
+#![allow(clippy::unwrap_used, reason = "a test may end by panic")]
+
+mod common;
+mod crash;
+mod input;
+mod kernel;
+mod model;
+mod rendered;
+
+/// The other side of tests that end a process: see `common::run_child`.
+#[test]
+fn child() {
+    common::child();
+}
