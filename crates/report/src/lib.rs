@@ -1,7 +1,7 @@
 //! Reports: from a record to one HTML file that needs nothing from anywhere,
-//! to Markdown, and to CSV.
+//! to Markdown, and to CSV; and the page of a closed loop of changes.
 //!
-//! This crate reads records and nothing else: no host, no network, no clock.
+//! This crate reads records and documents and nothing else: no host, no network, no clock.
 //! All text of a record is untrusted and is escaped where it becomes markup.
 //! The same record always gives the same report.
 #![forbid(unsafe_code)]
@@ -14,6 +14,7 @@ mod estimate;
 mod figure;
 mod figures;
 mod format;
+mod improvement;
 mod machine;
 mod markdown;
 mod page;
@@ -26,6 +27,7 @@ mod svg;
 mod synthetic;
 
 use clearstream_record::{Reader, RecordError};
+use clearstream_schema::improvement::Improvement;
 
 pub use machine::machine_svg;
 
@@ -43,6 +45,15 @@ pub enum ReportError {
 /// The report as one self-contained HTML file with SVG figures.
 pub fn html(reader: &Reader) -> Result<String, ReportError> {
     page::render(&document(reader)?)
+}
+
+/// What a closed loop tried on a path, as one self-contained HTML file: goodput
+/// before and now, every change with its runs, and how what was kept is taken back.
+///
+/// # Errors
+/// [`ReportError::Page`], a fault of this program: any document gives a page.
+pub fn improvement_html(found: &Improvement) -> Result<String, ReportError> {
+    page::render_improvement(&improvement::Document::of(found))
 }
 
 /// The report as Markdown: summary, findings and tables, without drawings.

@@ -1,12 +1,16 @@
-//! The HTML page: a template with escaping on and undefined names refused,
+//! The HTML pages: templates with escaping on and undefined names refused,
 //! the style sheet and the small script that shows values under the pointer.
 
 use minijinja::{AutoEscape, Environment, UndefinedBehavior, context, syntax::SyntaxConfig, value::Serde};
+use serde::Serialize;
 
-use crate::{ReportError, document::Document};
+use crate::{ReportError, document::Document, improvement};
 
-const TEMPLATE: &str = include_str!("page/page.html");
+const MACROS: &str = include_str!("page/macros.html");
+const REPORT: &str = include_str!("page/page.html");
+const IMPROVEMENT: &str = include_str!("page/improvement.html");
 const STYLE: &str = include_str!("page/style.css");
+const IMPROVEMENT_STYLE: &str = include_str!("page/improvement.css");
 const SCRIPT: &str = include_str!("page/script.js");
 
 /// SHA-256 of the script in base64, as the page's content security policy names
@@ -21,22 +25,28 @@ fn unbroken(text: String) -> String {
         .fold(text, |text, unit| text.replace(unit, &unit.replace(' ', "\u{a0}")))
 }
 
-/// The page.
+/// The page of a run.
 pub(crate) fn render(document: &Document) -> Result<String, ReportError> {
+    filled(REPORT, document, STYLE).map_err(ReportError::Page)
+}
+
+/// The page of a closed loop.
+pub(crate) fn render_improvement(document: &improvement::Document) -> Result<String, ReportError> {
+    filled(IMPROVEMENT, document, &format!("{STYLE}{IMPROVEMENT_STYLE}")).map_err(ReportError::Page)
+}
+
+fn filled(template: &str, document: &impl Serialize, style: &str) -> Result<String, minijinja::Error> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.set_auto_escape_callback(|_| AutoEscape::Html);
-    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-    environment.set_syntax(syntax.map_err(ReportError::Page)?);
+    environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
     environment.add_filter("unbroken", unbroken);
-    environment.add_template("page", TEMPLATE).map_err(ReportError::Page)?;
-    let template = environment.get_template("page").map_err(ReportError::Page)?;
-    template
-        .render(context! {
-            document => Serde(document),
-            style => STYLE,
-            script => SCRIPT,
-            script_hash => SCRIPT_HASH.trim(),
-        })
-        .map_err(ReportError::Page)
+    environment.add_template("macros", MACROS)?;
+    environment.add_template("page", template)?;
+    environment.get_template("page")?.render(context! {
+        document => Serde(document),
+        style => style,
+        script => SCRIPT,
+        script_hash => SCRIPT_HASH.trim(),
+    })
 }

@@ -4,6 +4,8 @@
 
 #[path = "common/hosts.rs"]
 mod hosts;
+#[path = "common/improvement.rs"]
+mod improvement;
 
 use std::{
     fs,
@@ -15,7 +17,7 @@ use std::{
 };
 
 use clearstream_record::synthetic::{Shape, clearstream_40ge};
-use clearstream_report::{html, machine_svg};
+use clearstream_report::{html, improvement_html, machine_svg};
 
 /// What the browser made of a file: its document, and what it logged.
 struct Loaded {
@@ -97,33 +99,66 @@ fn browser_loads_the_report_without_an_error_and_finds_every_figure() {
     }
 }
 
-#[test]
-fn browser_shows_the_page_on_a_phone_without_sideways_scrolling() {
-    let folder = tempfile::tempdir().unwrap();
-    let page = report(folder.path());
+/// Width of the page, drawings shown and their right end, in a window of a width with all tables open.
+fn widths(page: &str, width: u32, folder: &Path) -> Vec<usize> {
     let inner = page.replace('&', "&amp;").replace('"', "&quot;");
-    // The page in a frame as wide as a phone, with every table open; the frame's
-    // owner may ask how wide its content became.
+    // The page in a frame as wide as the window; the frame's owner may ask how wide
+    // its content became.
     let owner = format!(
-        "<!doctype html><html><head><meta charset=\"utf-8\"></head><body><iframe id=\"phone\" width=\"390\" height=\"844\" style=\"border:0\" srcdoc=\"{inner}\"></iframe>\
+        "<!doctype html><html><head><meta charset=\"utf-8\"></head><body><iframe id=\"phone\" width=\"{width}\" height=\"844\" style=\"border:0\" srcdoc=\"{inner}\"></iframe>\
          <script>document.getElementById('phone').addEventListener('load', function () {{\
            var inside = this.contentDocument;\
            inside.querySelectorAll('details').forEach(function (d) {{ d.open = true; }});\
            var shown = [].filter.call(inside.querySelectorAll('figure svg'), function (s) {{ return s.getBoundingClientRect().width > 0; }});\
            var widest = Math.max.apply(null, shown.map(function (s) {{ return s.getBoundingClientRect().right; }}));\
-           document.body.setAttribute('data-result', [inside.documentElement.scrollWidth, shown.length, Math.ceil(widest)].join(' '));\
+           var texts = [].concat.apply([], shown.map(function (s) {{ return [].slice.call(s.querySelectorAll('text')); }}));\
+           var outside = texts.filter(function (t) {{ return t.getBoundingClientRect().right > t.ownerSVGElement.getBoundingClientRect().right + 1; }});\
+           document.body.setAttribute('data-result', [inside.documentElement.scrollWidth, shown.length, Math.ceil(widest), outside.length].join(' '));\
          }});</script></body></html>"
     );
-    let file = folder.path().join("phone.html");
+    let file = folder.join(format!("window-{width}.html"));
     fs::write(&file, owner).unwrap();
     let loaded = load(&file, "light");
     let result = loaded.document.split("data-result=\"").nth(1).expect("the frame loaded");
-    let numbers: Vec<usize> =
-        result.split('"').next().unwrap().split(' ').map(|n| n.parse().unwrap()).collect();
+    result.split('"').next().unwrap().split(' ').map(|n| n.parse().unwrap()).collect()
+}
+
+#[test]
+fn browser_shows_the_page_on_a_phone_without_sideways_scrolling() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = report(folder.path());
+    let numbers = widths(&page, 390, folder.path());
     let figures = page.matches("<figure id=").count();
     assert!(numbers[0] <= 390, "the page is {} wide", numbers[0]);
     assert_eq!(numbers[1], figures, "one drawing of each figure is shown");
     assert!(numbers[2] <= 390, "a drawing reaches to {}", numbers[2]);
+}
+
+#[test]
+fn browser_shows_what_a_loop_tried_on_a_desktop_and_on_a_phone() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = improvement_html(&improvement::loop_of_five()).unwrap();
+    let file = folder.path().join("improvement.html");
+    fs::write(&file, &page).unwrap();
+    for scheme in ["light", "dark"] {
+        let loaded = load(&file, scheme);
+        assert_eq!(console(&loaded.log), Vec::<&str>::new(), "{scheme}");
+        assert!(loaded.document.contains("class=\"tip\""), "the script did not run: {}", loaded.log);
+    }
+    for width in [390, 1200] {
+        let numbers = widths(&page, width, folder.path());
+        assert!(numbers[0] <= width as usize, "the page is {} wide in {width}", numbers[0]);
+        assert_eq!(numbers[1], 1, "the drawing for this width alone");
+        assert!(numbers[2] <= width as usize, "the drawing reaches to {} in {width}", numbers[2]);
+        assert_eq!(numbers[3], 0, "texts that leave the drawing in {width}");
+    }
+    // Text of others does not break out of its place in a real browser either.
+    let hostile =
+        improvement_html(&improvement::hostile("</text></svg><script>document.title = 1</script>")).unwrap();
+    fs::write(&file, hostile).unwrap();
+    let loaded = load(&file, "light");
+    assert_eq!(console(&loaded.log), Vec::<&str>::new());
+    assert_eq!(loaded.document.matches("<script").count(), 1);
 }
 
 #[test]

@@ -1,0 +1,310 @@
+//! The page of a closed loop: goodput before and now, every change that was
+//! tried with its runs, what is in force and how it is taken back.
+
+mod changes;
+mod figure;
+mod runs;
+mod words;
+
+use clearstream_schema::{
+    flow::Direction,
+    improvement::{Improvement, LoopEnd, Runs, TriedStep, Verdict},
+};
+use clearstream_stats::{false_discovery_adjusted, permutation_test, ratio_interval};
+use serde::Serialize;
+
+use crate::{
+    document::Fact,
+    estimate::Estimate,
+    figure::{Figure, Table},
+    format::{count, number, range, rate},
+    summary::Headline,
+};
+use changes::Journal;
+use words::{decision, mark, probability, times, word};
+
+/// The same runs always give the same interval.
+const SEED: u64 = 0x40_6e;
+/// Where the cards lead: the drawing of all changes.
+const FIGURE: &str = "figure-steps";
+
+/// Everything that the page says.
+#[derive(Debug, Serialize)]
+pub(crate) struct Document {
+    title: String,
+    subtitle: String,
+    headlines: Vec<Headline>,
+    limit: Option<String>,
+    trust: Vec<String>,
+    figure: Option<Figure>,
+    options: Table,
+    settings: Table,
+    journals: Vec<Journal>,
+    steps: Vec<Step>,
+    /// Runs at the beginning and at the end, where they are no step's own.
+    ends: Option<Table>,
+    notices: Table,
+    provenance: Vec<Fact>,
+}
+
+/// One change with all that is known about it.
+#[derive(Debug, Serialize)]
+struct Step {
+    id: String,
+    number: usize,
+    title: String,
+    /// Class of the verdict's mark.
+    mark: &'static str,
+    verdict: &'static str,
+    decision: String,
+    limit: String,
+    /// Absent when it says the same as `limit`.
+    reason: Option<String>,
+    changes: Table,
+    runs: Option<Table>,
+}
+
+impl Document {
+    /// Composes the page.
+    pub(crate) fn of(found: &Improvement) -> Self {
+        let mut notices = Table::new("Things to know", &["Notice", "What was seen"]);
+        for notice in &found.notices {
+            notices.push(vec![notice.id.clone(), notice.message.clone()]);
+        }
+        Self {
+            title: title(found),
+            subtitle: subtitle(found),
+            headlines: headlines(found),
+            limit: found.limit.clone().filter(|limit| !limit.is_empty()),
+            trust: trust(found),
+            figure: figure::figure(found, FIGURE),
+            options: changes::options(found),
+            settings: changes::settings(found),
+            journals: changes::journals(found),
+            steps: steps(found),
+            ends: (ends_are(found) == Ends::Confirmed)
+                .then(|| runs::table("Everything that was kept", &found.before, &found.after)),
+            notices,
+            provenance: provenance(found),
+        }
+    }
+}
+
+fn steps(found: &Improvement) -> Vec<Step> {
+    let before = changes::options_before(found);
+    found
+        .steps
+        .iter()
+        .zip(&before)
+        .enumerate()
+        .map(|(index, (step, options))| Step {
+            id: format!("step-{}", index + 1),
+            number: index + 1,
+            title: step.candidate.title.clone(),
+            mark: mark(&step.verdict),
+            verdict: word(&step.verdict),
+            decision: decision(step),
+            limit: step.limit.clone(),
+            reason: Some(step.candidate.reason.clone()).filter(|reason| *reason != step.limit),
+            changes: changes::of_step(step, options),
+            runs: measured(step).then(|| runs::table("Goodput and its price", &step.before, &step.after)),
+        })
+        .collect()
+}
+
+fn measured(step: &TriedStep) -> bool {
+    !(step.before.goodput_bps.is_empty() && step.after.goodput_bps.is_empty())
+}
+
+fn kept(found: &Improvement) -> impl Iterator<Item = (usize, &TriedStep)> {
+    found.steps.iter().enumerate().filter(|(_, step)| step.verdict == Verdict::Kept)
+}
+
+/// Sender to receiver, as data went.
+fn path(found: &Improvement) -> String {
+    let (client, server) = (&found.client, &found.server);
+    match found.requested.direction {
+        Direction::Forward => format!("{client} to {server}"),
+        Direction::Reverse => format!("{server} to {client}"),
+        Direction::Both => format!("{client} and {server}, both ways"),
+    }
+}
+
+fn title(found: &Improvement) -> String {
+    let path = path(found);
+    let ends = Estimate::of(&found.before.goodput_bps).zip(Estimate::of(&found.after.goodput_bps));
+    match ends {
+        _ if found.steps.is_empty() => format!("{path}: nothing to try"),
+        _ if kept(found).next().is_none() => format!("{path}: nothing tried was better"),
+        Some((before, after)) => {
+            format!("{path}: from {}", range(&rate(before.median), &rate(after.median)))
+        }
+        None => format!("{path}: {} kept", count(kept(found).count(), "change")),
+    }
+}
+
+fn subtitle(found: &Improvement) -> String {
+    let mut parts = Vec::new();
+    if !found.steps.is_empty() {
+        parts.push(format!("{} of {} kept", kept(found).count(), count(found.steps.len(), "change")));
+    }
+    parts.push(end_text(found.end).to_owned());
+    parts.join(" \u{b7} ")
+}
+
+fn end_text(end: LoopEnd) -> &'static str {
+    match end {
+        LoopEnd::NothingLeft => "nothing was left to try",
+        LoopEnd::TimeOver => "the time was over before everything was tried",
+        LoopEnd::Stopped => "stopped by hand, the change in test was taken back",
+    }
+}
+
+/// Where the first and last runs come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ends {
+    /// Made in turns at the end, everything kept against the beginning.
+    Confirmed,
+    /// The runs of one step without and with its change: made in turns too.
+    OneStep,
+    /// Runs of different steps, made at different times.
+    Apart,
+    /// There are none.
+    Absent,
+}
+
+fn ends_are(found: &Improvement) -> Ends {
+    let (before, after) = (&found.before, &found.after);
+    if before.goodput_bps.is_empty() || after.goodput_bps.is_empty() {
+        return Ends::Absent;
+    }
+    let of_a_step = |runs: &Runs| found.steps.iter().any(|step| step.before == *runs || step.after == *runs);
+    if found.steps.iter().any(|step| step.before == *before && step.after == *after) {
+        Ends::OneStep
+    } else if of_a_step(before) || of_a_step(after) {
+        Ends::Apart
+    } else {
+        Ends::Confirmed
+    }
+}
+
+/// Before, now, and the gain with how sure it is.
+fn headlines(found: &Improvement) -> Vec<Headline> {
+    let ends = Estimate::of(&found.before.goodput_bps).zip(Estimate::of(&found.after.goodput_bps));
+    let Some((before, after)) = ends else { return Vec::new() };
+    let nothing = kept(found).next().is_none();
+    let card = |label: &str, estimate: Estimate, detail: &str| Headline {
+        label: label.to_owned(),
+        value: rate(estimate.median),
+        sure: estimate.how_sure(rate),
+        detail: detail.to_owned(),
+        published: None,
+        figure: FIGURE.to_owned(),
+    };
+    let now = if nothing {
+        ("Goodput in the last runs", "Nothing was kept: hosts and flow are as they were.")
+    } else {
+        ("Goodput now", "With everything that was kept.")
+    };
+    vec![
+        card("Goodput before", before, "The flow as asked for, on the hosts as they were."),
+        card(now.0, after, now.1),
+        gain(found, (before, after), nothing),
+    ]
+}
+
+fn gain(found: &Improvement, (before, after): (Estimate, Estimate), nothing: bool) -> Headline {
+    let ratio = after.median / before.median;
+    let (base, changed) = (&found.before.goodput_bps, &found.after.goodput_bps);
+    let enough = before.interval.is_some() && after.interval.is_some();
+    let interval = ratio_interval(base, changed, SEED).filter(|_| enough).map_or_else(
+        || "too few runs for an interval".to_owned(),
+        |interval| format!("95 % interval {}", range(&number(interval.low), &number(interval.high))),
+    );
+    let p = permutation_test(base, changed, SEED)
+        .map_or_else(String::new, |value| format!("; {}", probability(value)));
+    let (label, detail) = match (nothing, ends_are(found)) {
+        (true, _) => (
+            "Last runs against the first",
+            "No change lies between them: this is the path\u{2019}s own drift.",
+        ),
+        (false, Ends::Apart) => {
+            ("Gain", "Not made in turns: a drift of the path between beginning and end is part of it.")
+        }
+        (false, _) => ("Gain", "Made in turns, so a drift of the path is not part of it."),
+    };
+    Headline {
+        label: label.to_owned(),
+        value: times(ratio),
+        sure: format!("ratio of the medians {}, {interval}{p}", number(ratio)),
+        detail: detail.to_owned(),
+        published: None,
+        figure: FIGURE.to_owned(),
+    }
+}
+
+/// How far the page can be trusted, in sentences.
+fn trust(found: &Improvement) -> Vec<String> {
+    let pairs: Vec<usize> = found
+        .steps
+        .iter()
+        .filter(|step| measured(step))
+        .map(|step| step.before.goodput_bps.len().min(step.after.goodput_bps.len()))
+        .collect();
+    let Some((fewest, most)) = pairs.iter().min().zip(pairs.iter().max()) else {
+        return vec!["No change was measured: nothing here rests on runs with and without.".to_owned()];
+    };
+    let pairs_text = if fewest == most { count(*most, "pair") } else { format!("{fewest} to {most} pairs") };
+    let mut lines = vec![format!(
+        "Each change was run with and without in turns ({pairs_text}, the order within a pair drawn at random), so that drift does not look like an effect."
+    )];
+    lines.push(match ends_are(found) {
+        Ends::Confirmed => format!(
+            "Before and now come from {} of their own, made at the end: everything that was kept against the beginning.",
+            count(found.before.goodput_bps.len().min(found.after.goodput_bps.len()), "pair")
+        ),
+        Ends::OneStep => "Before and now are the runs of one change, without and with it.".to_owned(),
+        Ends::Apart => {
+            "Before and now are the first and the last runs: they were made at different times.".to_owned()
+        }
+        Ends::Absent => "There are no runs to compare beginning and end.".to_owned(),
+    });
+    lines.push(
+        "p is the probability of such a difference in goodput had the change done nothing (two-sided permutation test); intervals are 95 % bootstrap intervals."
+            .to_owned(),
+    );
+    lines.extend(many_tests(found));
+    lines
+}
+
+/// Of many tests some succeed by chance: the probabilities with that taken into account.
+fn many_tests(found: &Improvement) -> Option<String> {
+    let tested: Vec<(&TriedStep, f64)> =
+        found.steps.iter().filter_map(|step| Some((step, step.probability_ratio?))).collect();
+    let adjusted = false_discovery_adjusted(&tested.iter().map(|(_, p)| *p).collect::<Vec<_>>());
+    let largest = tested
+        .iter()
+        .zip(adjusted)
+        .filter(|((step, _), _)| step.verdict == Verdict::Kept)
+        .max_by(|a, b| a.1.total_cmp(&b.1))?;
+    (tested.len() > 1).then(|| {
+        format!(
+            "{} changes were tested; the least sure of those kept has {}, and {} when the number of tests is taken into account (Benjamini and Hochberg).",
+            tested.len(),
+            probability(largest.0.1),
+            probability(largest.1)
+        )
+    })
+}
+
+fn provenance(found: &Improvement) -> Vec<Fact> {
+    let fact = |name: &str, value: String| Fact { name: name.to_owned(), value };
+    vec![
+        fact("Client", found.client.clone()),
+        fact("Server", found.server.clone()),
+        fact("Path", path(found)),
+        fact("Flow as asked for", changes::asked_for(&found.requested)),
+        fact("Ended because", end_text(found.end).to_owned()),
+        fact("Document", format!("{}, version {}", found.schema, found.version)),
+    ]
+}

@@ -1,0 +1,222 @@
+//! The page of a closed loop whose numbers are known.
+#![allow(clippy::unwrap_used)]
+
+#[path = "common/improvement.rs"]
+mod improvement;
+
+use clearstream_report::improvement_html;
+use clearstream_schema::improvement::{LoopEnd, Runs, Verdict};
+use improvement::{hostile, loop_of_five, nothing, runs};
+
+const HOSTILE: &str = "</title></style><script>alert(1)</script><img src=x onerror=alert(2)>\"' onload='x' {{ 7*7 }} </text></svg>";
+
+/// Without the spaces that keep units on their line; the template writes a slash as its number.
+fn page(found: &clearstream_schema::improvement::Improvement) -> String {
+    improvement_html(found).unwrap().replace('\u{a0}', " ").replace("&#x2f;", "/")
+}
+
+/// What stands between two texts, the first time.
+fn between<'a>(text: &'a str, from: &str, to: &str) -> &'a str {
+    text.split(from).nth(1).unwrap_or_else(|| panic!("{from}")).split(to).next().unwrap()
+}
+
+#[test]
+fn the_head_says_what_can_be_computed_by_hand() {
+    let page = page(&loop_of_five());
+    // The middle ones of 2.8 .. 2.95 and of 17.4 .. 18.0.
+    assert!(
+        page.contains("<h1>dtn1 to dtn2: from 2.90 to 17.5 Gb/s</h1>"),
+        "{}",
+        between(&page, "<h1>", "</h1>")
+    );
+    assert!(page.contains("2 of 6 changes kept · nothing was left to try"));
+    // 17.5 / 2.9 = 6.03; the interval of five values is their range: 17.4 / 2.95 = 5.90, 18.0 / 2.8 = 6.43.
+    let cards = between(&page, "<div class=\"cards\">", "</div>");
+    assert!(cards.contains("<strong>6.03 times</strong>"), "{cards}");
+    let interval = between(cards, "ratio of the medians 6.03, 95 % interval ", ";");
+    let (low, high) = interval.split_once(" to ").unwrap();
+    let [low, high]: [f64; 2] = [low, high].map(|end| end.parse().unwrap());
+    assert!((5.89..=6.03).contains(&low) && (6.03..=6.43).contains(&high), "{interval}");
+    // All five above all five others: 2 of 10! / (5! 5!) = 252 deals.
+    assert!(cards.contains("; p = 0.008"), "{cards}");
+    assert!(page.contains("Before and now come from 5 pairs of their own"));
+    // Five tests: 2/252 is the least of them four times over, 2/252 x 5 / 4 = 0.00992.
+    assert!(
+        page.contains("5 changes were tested; the least sure of those kept has p = 0.008, and p = 0.010")
+    );
+    assert!(page.contains("17.8 Gb/s is what it can hand to the kernel"), "what limits now");
+}
+
+#[test]
+fn every_verdict_stands_in_figure_table_and_text() {
+    let page = page(&loop_of_five());
+    let figure = between(&page, "<figure id=\"figure-steps\">", "</figure>");
+    assert!(
+        figure.contains("1 without proven gain, 1 worse, 1 at too high a price and 1 failed."),
+        "the finding"
+    );
+    for (mark, word, times) in [
+        ("kept", "kept", 2),
+        ("not-proven", "no proven gain", 1),
+        ("worse", "worse", 1),
+        ("side-effect", "price too high", 1),
+        ("failed", "failed", 1),
+    ] {
+        // Wide and narrow.
+        assert_eq!(figure.matches(&format!("class=\"verdict {mark}\"")).count(), 2 * times, "{mark}");
+        assert_eq!(figure.matches(&format!("<td>{word}</td>")).count(), times, "{word} in the table");
+        let badge = format!("aria-hidden=\"true\"></span>{word}</span>");
+        assert_eq!(page.matches(&badge).count(), times, "{word} change by change");
+    }
+    // A dot per run: five steps of five pairs and the pairs of the end, in two drawings.
+    assert_eq!(figure.matches("class=\"dot hollow\"").count(), 2 * 30);
+    assert_eq!(figure.matches("class=\"dot with s0\"").count(), 2 * 30);
+    assert_eq!(figure.matches("class=\"median s7\"").count(), 2 * 6);
+    assert!(page.contains(
+        "p = 0.008, CPU seconds per GB rose from 0.270 to 0.550 for 23 % more goodput. Taken back."
+    ));
+    assert!(page.contains(
+        "Failed: eth2 at the server refuses an MTU of 9000: invalid argument. Nothing was changed."
+    ));
+}
+
+#[test]
+fn marks_stand_where_the_scale_says() {
+    let page = page(&loop_of_five());
+    let wide = between(&page, "<div class=\"drawing wide\">", "</svg>");
+    // 0 at 72, the highest tick at 890 - 70 = 820. First step without: 2.9 Gb/s; bars are 3 wide.
+    let ticks: Vec<f64> = wide
+        .split("class=\"tick ")
+        .skip(1)
+        .filter_map(|rest| rest.split('>').nth(1)?.split('<').next()?.parse().ok())
+        .collect();
+    let highest = ticks.iter().copied().fold(0.0, f64::max);
+    assert!(highest >= 22.4, "{ticks:?}");
+    let bar = &wide[..wide.find("class=\"median s7\"").unwrap()];
+    let x: f64 = between(&bar[bar.rfind('<').unwrap()..], " x=\"", "\"").parse().unwrap();
+    assert!((x + 1.5 - (72.0 + 2.9 / highest * 748.0)).abs() < 0.02, "{x}");
+}
+
+#[test]
+fn runs_and_changes_stand_in_full() {
+    let page = page(&loop_of_five());
+    let step = between(&page, "<article class=\"step\" id=\"step-1\"", "</article>");
+    // First pair: goodput 2.80 and 12.1, CPU 0.31 and 0.33, retransmits 0 and 0.40, RTT 17.01 and 17.40 ms.
+    let cells = ["2.80", "12.1", "0.31", "0.33", "0", "0.40", "17.01", "17.40"];
+    let row: String = cells.iter().map(|cell| format!("<td class=\"num\">{cell}</td>")).collect();
+    assert!(step.contains(&format!("<th scope=\"row\">1</th>{row}")), "{step}");
+    assert!(step.contains("<th scope=\"row\">median</th>"));
+    assert!(step.contains("the sender must hold a window of unacknowledged data too"), "a reason of its own");
+    // What is in force.
+    let force = between(&page, "<section id=\"in-force\"", "</section>");
+    assert!(force.contains("<th scope=\"row\">receiver-cores</th><td>not given</td><td>4</td>"), "{force}");
+    assert!(
+        force.contains("<td>4096 131072 6291456</td><td>4096 131072 169869312</td><td>for new sockets</td>")
+    );
+    assert!(!force.contains("eth2") && !force.contains("bbr"), "what was rejected is not in force");
+    let newest = force.find("clearstream tune revert 20260102T030406Z-77ff").unwrap();
+    assert!(newest < force.find("clearstream tune revert 20260102T030405Z-1a2b").unwrap());
+    assert!(page.contains("CAP_SYS_ADMIN is missing"), "notices");
+}
+
+#[test]
+fn the_last_of_several_changes_of_one_setting_is_in_force() {
+    let mut found = loop_of_five();
+    let mut again = found.steps[0].clone();
+    again.candidate.changes = vec![improvement::sysctl(
+        clearstream_schema::diagnosis::End::Server,
+        "net.ipv4.tcp_rmem",
+        "4096 131072 169869312",
+        "4096 131072 339738624",
+        "twice the product",
+    )];
+    found.steps.push(again);
+    let page = page(&found);
+    let force = between(&page, "<section id=\"in-force\"", "</section>");
+    assert!(force.contains("<td>4096 131072 6291456</td><td>4096 131072 339738624</td>"), "{force}");
+    assert!(!force.contains("169869312</td><td>for new sockets</td><td>the receiver"), "{force}");
+    assert_eq!(force.matches("net.ipv4.tcp_rmem").count(), 1);
+}
+
+#[test]
+fn a_loop_without_steps_says_so() {
+    let page = page(&nothing());
+    assert!(page.contains("<h1>dtn1 to dtn2: nothing to try</h1>"));
+    assert!(page.contains("there is nothing to take back") && page.contains("It was not found out."));
+    assert!(!page.contains("<figure") && !page.contains("class=\"cards\""));
+}
+
+#[test]
+fn nothing_kept_is_never_called_a_gain() {
+    let mut found = loop_of_five();
+    found.steps.drain(..2);
+    found.kept = found.requested.clone();
+    found.journals.clear();
+    found.before = found.steps[0].before.clone();
+    found.after = found.steps[2].before.clone();
+    let page = page(&found);
+    assert!(page.contains("<h1>dtn1 to dtn2: nothing tried was better</h1>"));
+    assert!(page.contains("None of 4 changes was kept"));
+    let cards = between(&page, "<div class=\"cards\">", "</div>");
+    assert!(cards.contains("drift") && !cards.contains(">Gain<"), "{cards}");
+    // 13.2 to 22.4 Gb/s: below 0.6 of the highest, so the axis starts at zero.
+    assert!(!page.contains("not at zero"));
+    found.steps.truncate(1);
+    let page = improvement_html(&found).unwrap();
+    assert!(page.contains("not at zero"), "17.1 to 17.9 Gb/s are all far from it");
+}
+
+#[test]
+fn a_loop_that_was_stopped_says_that_its_ends_lie_apart() {
+    let mut found = loop_of_five();
+    found.end = LoopEnd::Stopped;
+    found.before = found.steps[0].before.clone();
+    found.after = found.steps[1].after.clone();
+    let page = page(&found);
+    assert!(page.contains("made at different times") && page.contains("stopped by hand"));
+    assert!(!page.contains("All that was kept, against the beginning"));
+}
+
+#[test]
+fn odd_documents_give_a_page() {
+    let mut found = loop_of_five();
+    found.before = runs(&[0.0, 0.0, f64::NAN], 0.0, 0.0, None);
+    found.after = Runs { goodput_bps: vec![1e9], ..Runs::default() };
+    found.steps[0].before.cpu_seconds_per_gb.truncate(1);
+    found.steps[0].after.rtt_ns.clear();
+    found.steps[1].gain_ratio = Some(f64::INFINITY);
+    found.steps[2].probability_ratio = None;
+    found.steps[3].verdict = Verdict::Kept;
+    found.steps[4].before = Runs::default();
+    for _ in 0..60 {
+        found.steps.push(found.steps[2].clone());
+    }
+    let page = page(&found);
+    assert!(!page.contains("NaN") && !page.contains("inf "), "no such numbers");
+    assert!(page.contains("Drawn are the first 30 changes"));
+    assert_eq!(page.matches("<article class=\"step\"").count(), 66);
+}
+
+#[test]
+fn hostile_text_is_text_and_nothing_is_loaded() {
+    let page = page(&hostile(HOSTILE));
+    assert_eq!(page.matches("<script").count(), 1, "only our own script");
+    assert_eq!(page.matches("<img").count(), 0);
+    assert_eq!(page.matches("<style").count(), 1);
+    assert_eq!(page.matches("<svg ").count(), 2);
+    assert_eq!(page.matches("</svg>").count(), 2);
+    assert!(!page.contains(" onload='x'") && !page.contains("\" onload="));
+    assert!(page.contains("{{ 7*7 }}"), "text of a document is never a template");
+    assert!(
+        page.contains("clearstream tune revert &#x27;") || page.contains("clearstream tune revert &#39;"),
+        "a hostile journal is quoted for the shell"
+    );
+    let elsewhere = page.replace("http://www.w3.org/2000/svg", "");
+    for mark in ["http:", "https:", "//cdn", "@import", "url(", "<link rel=\"stylesheet\""] {
+        assert!(!elsewhere.contains(mark), "{mark}");
+    }
+    assert!(page.starts_with("<!doctype html>"), "{}", &page[..60]);
+    // Wide and narrow, each named and described for those who do not see it.
+    assert_eq!(page.matches("role=\"img\" aria-labelledby=").count(), 2);
+    assert_eq!(page.matches("<desc id=").count(), 2);
+}
