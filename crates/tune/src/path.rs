@@ -62,7 +62,7 @@ pub fn receive_share(kernel: Option<KernelVersion>, adv_win_scale: Option<i64>) 
         (Some(kernel), Some(scale)) if kernel < SHARE_IS_MEASURED => {
             let share = match scale {
                 1.. => 1.0 - 1.0 / 2f64.powi(scale.min(31) as i32),
-                _ => 1.0 / 2f64.powi((-scale).min(31) as i32),
+                _ => 1.0 / 2f64.powi(scale.saturating_neg().min(31) as i32),
             };
             (share, format!("{share:.2} by tcp_adv_win_scale {scale}"))
         }

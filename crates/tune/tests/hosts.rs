@@ -206,3 +206,45 @@ fn interrupts_and_slots_are_looked_at() {
     report.pci_devices[0].ceiling = clearstream_host::pcie::ceiling(link(16), Some(256));
     assert_eq!(ids(&state), Vec::<String>::new());
 }
+
+proptest::proptest! {
+    /// Whatever values the known keys have, every rule ends, and no finding is
+    /// without an id of three parts and a message.
+    #[test]
+    fn rules_bear_every_value(
+        picks in proptest::collection::vec((0usize..200, proptest::collection::vec(proptest::num::i64::ANY, 0..4)), 1..30),
+        rate in 1u64..u64::MAX,
+        rtt in 1u64..u64::MAX,
+        flow_count in 0u32..5000,
+        kernel in 0usize..4,
+    ) {
+        let known: Vec<&str> = {
+            let keys = clearstream_tune::knowledge::Knowledge::embedded().keys();
+            let mut names: Vec<&str> = keys.map(|key| key.name.as_str()).collect();
+            names.sort_unstable();
+            names
+        };
+        let text: String = picks
+            .iter()
+            .map(|(at, values)| {
+                let values: Vec<String> = values.iter().map(i64::to_string).collect();
+                format!("{} = {}\n", known[at % known.len()], values.join(" "))
+            })
+            .collect();
+        let release = [None, Some("2.6.32"), Some("5.14"), Some("6.18")][kernel].map(str::to_owned);
+        let assumed = clearstream_tune::Assumed { release, memory_bytes: Some(rate), page_bytes: Some(4096) };
+        let state = HostState::of_file("any.conf", &text, assumed);
+        let goal = clearstream_schema::tune::PathGoal {
+            rate: clearstream_schema::BitRate(rate),
+            rtt: clearstream_schema::TimeSpan(rtt),
+            flow_count,
+        };
+        for finding in lint(&state, Some(&goal), &MuteList::default()).findings {
+            proptest::prop_assert_eq!(finding.id.split(':').count(), 3);
+            proptest::prop_assert!(!finding.message.is_empty());
+        }
+        for (_, profile) in clearstream_tune::Profile::ALL {
+            clearstream_tune::recommend(&state, &goal, profile);
+        }
+    }
+}

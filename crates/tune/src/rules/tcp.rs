@@ -42,7 +42,9 @@ pub(super) fn timestamps(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let message = format!(
         "{wrap} (2^32 bytes), and without timestamps nothing tells an old segment from a new one (PAWS); the receiver's buffer also grows on a worse measure of the round trip. They cost 12 bytes of each segment: 0.8 % at an MTU of 1500, 0.13 % at 9000"
     );
-    found.push(facts.finding(TIMESTAMPS, FindingClass::Unsafe, "no-paws", severity, message).advise("set it to 1"));
+    found.push(
+        facts.finding(TIMESTAMPS, FindingClass::Unsafe, "no-paws", severity, message).advise("set it to 1"),
+    );
 }
 
 /// What does not work without timestamps.
@@ -111,7 +113,9 @@ pub(super) fn selective_acknowledgement(facts: &Facts<'_>, found: &mut Vec<Findi
             "without SACK the sender fills one hole in each round trip, and RACK does not work".to_owned()
         }
     };
-    found.push(facts.finding(key, FindingClass::Unsafe, "no-sack", Severity::Error, message).advise("set it to 1"));
+    found.push(
+        facts.finding(key, FindingClass::Unsafe, "no-sack", Severity::Error, message).advise("set it to 1"),
+    );
 }
 
 pub(super) fn window_scaling(facts: &Facts<'_>, found: &mut Vec<Finding>) {
@@ -149,7 +153,9 @@ pub(super) fn fixed_receive_buffer(facts: &Facts<'_>, found: &mut Vec<Finding>) 
         None => "receive buffers stay at the middle value of tcp_rmem, whatever the path needs".to_owned(),
     };
     found.push(
-        facts.finding(key, FindingClass::Contradiction, "fixed-buffer", Severity::Error, message).advise("set it to 1"),
+        facts
+            .finding(key, FindingClass::Contradiction, "fixed-buffer", Severity::Error, message)
+            .advise("set it to 1"),
     );
 }
 
