@@ -5,6 +5,7 @@ use std::{io, path::PathBuf};
 use clearstream_control::{
     PeerError, StartCause, pairing::PairingError, session::SessionEnd, tls::ServeError,
 };
+use clearstream_diagnose::{GatherError, RecordEvidenceError};
 use clearstream_flow::FlowError;
 use clearstream_host::capture::CaptureError;
 use clearstream_lab::LabError;
@@ -78,6 +79,12 @@ pub enum CommandError {
     /// A plan.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// Evidence of a path.
+    #[error(transparent)]
+    Gather(#[from] GatherError),
+    /// Evidence out of a record.
+    #[error(transparent)]
+    RecordEvidence(#[from] RecordEvidenceError),
     /// A placement.
     #[error(transparent)]
     Place(#[from] PlaceError),
@@ -125,6 +132,11 @@ impl CommandError {
             Self::Flow(error) => flow(error),
             Self::Probe(error) => probe(error),
             Self::Plan(error) => plan(error),
+            Self::Gather(error) => gather(error),
+            Self::RecordEvidence(error) => match error {
+                RecordEvidenceError::Record(error) => record(error),
+                RecordEvidenceError::NoFlow { .. } | RecordEvidenceError::NoTrial { .. } => ExitCode::Name,
+            },
             Self::Place(error) => place(error),
             Self::Lab(error) => error.exit_code(),
             Self::CongestionControl(error) => error.exit_code(),
@@ -247,6 +259,14 @@ fn study(error: &StudyError) -> ExitCode {
         StudyError::Describe { failure: reason, .. } => failure(reason),
         StudyError::Lost { .. } => ExitCode::PeerLost,
         StudyError::Record(error) => record(error),
+    }
+}
+
+fn gather(error: &GatherError) -> ExitCode {
+    match error {
+        GatherError::Peer(error) => peer(error),
+        GatherError::Flow(error) => flow(error),
+        GatherError::Unexpected { .. } => ExitCode::Internal,
     }
 }
 

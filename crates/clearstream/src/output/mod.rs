@@ -1,5 +1,6 @@
 //! What people and programs see. Only here and in the verbs is anything printed.
 
+pub mod diagnose;
 pub mod flow;
 pub mod host;
 pub mod place;

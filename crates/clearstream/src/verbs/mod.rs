@@ -2,6 +2,7 @@
 
 pub mod cc;
 pub mod completions;
+pub mod diagnose;
 pub mod flow;
 pub mod inspect;
 pub mod lab;
@@ -39,6 +40,8 @@ pub enum Verb {
     Flow(Box<flow::FlowArgs>),
     /// Measure delay, loss, path MTU and hops to another host
     Probe(probe::ProbeArgs),
+    /// Say what limits the path to another host, with the evidence and what to try
+    Diagnose(Box<diagnose::DiagnoseArgs>),
     /// Run, list and compare studies: many trials in a seeded order
     #[command(subcommand)]
     Study(study::StudyVerb),
@@ -75,6 +78,7 @@ impl Verb {
             Self::Inspect(args) => args.run(),
             Self::Flow(args) => args.run(),
             Self::Probe(args) => args.run(),
+            Self::Diagnose(args) => args.run(),
             Self::Study(verb) => verb.run(),
             Self::Report(args) => args.run(),
             Self::Lab(verb) => verb.run(),
