@@ -18,7 +18,7 @@ const GROUPS: [&[&str]; 6] = [
     &["sys", "netlink", "host", "control"],
     &["lab", "flow", "probe", "plan"],
     &["tune", "place"],
-    &["record", "study", "diagnose"],
+    &["record", "study", "diagnose", "improve"],
     &["report", "clearstream"],
 ];
 const TLS_AND_ASYNC: [&str; 6] = ["tokio", "async-std", "smol", "mio", "openssl-sys", "native-tls"];

@@ -8,9 +8,10 @@ use clearstream_control::{
 use clearstream_diagnose::{GatherError, RecordEvidenceError};
 use clearstream_flow::FlowError;
 use clearstream_host::capture::CaptureError;
+use clearstream_improve::ImproveError;
 use clearstream_lab::LabError;
-use clearstream_plan::PlanError;
 use clearstream_place::{PlaceError, steering::SteeringError};
+use clearstream_plan::PlanError;
 use clearstream_probe::ProbeError;
 use clearstream_record::RecordError;
 use clearstream_report::ReportError;
@@ -85,6 +86,9 @@ pub enum CommandError {
     /// Evidence out of a record.
     #[error(transparent)]
     RecordEvidence(#[from] RecordEvidenceError),
+    /// The loop that improves a path.
+    #[error(transparent)]
+    Improve(#[from] ImproveError),
     /// A placement.
     #[error(transparent)]
     Place(#[from] PlaceError),
@@ -133,6 +137,7 @@ impl CommandError {
             Self::Probe(error) => probe(error),
             Self::Plan(error) => plan(error),
             Self::Gather(error) => gather(error),
+            Self::Improve(error) => improve(error),
             Self::RecordEvidence(error) => match error {
                 RecordEvidenceError::Record(error) => record(error),
                 RecordEvidenceError::NoFlow { .. } | RecordEvidenceError::NoTrial { .. } => ExitCode::Name,
@@ -203,6 +208,25 @@ fn probe(error: &ProbeError) -> ExitCode {
     }
 }
 
+fn gather(error: &GatherError) -> ExitCode {
+    match error {
+        GatherError::Peer(error) => peer(error),
+        GatherError::Flow(error) => flow(error),
+        GatherError::Unexpected { .. } => ExitCode::Internal,
+    }
+}
+
+fn improve(error: &ImproveError) -> ExitCode {
+    match error {
+        ImproveError::Peer(error) => peer(error),
+        ImproveError::Flow(error) => flow(error),
+        ImproveError::Diagnose(error) => gather(error),
+        ImproveError::InForce { .. } => ExitCode::Partial,
+        ImproveError::Option(_) | ImproveError::TooFewPairs { .. } => ExitCode::Usage,
+        ImproveError::Unexpected { .. } => ExitCode::Internal,
+    }
+}
+
 fn plan(error: &PlanError) -> ExitCode {
     match error {
         PlanError::OtherHost { .. }
@@ -259,14 +283,6 @@ fn study(error: &StudyError) -> ExitCode {
         StudyError::Describe { failure: reason, .. } => failure(reason),
         StudyError::Lost { .. } => ExitCode::PeerLost,
         StudyError::Record(error) => record(error),
-    }
-}
-
-fn gather(error: &GatherError) -> ExitCode {
-    match error {
-        GatherError::Peer(error) => peer(error),
-        GatherError::Flow(error) => flow(error),
-        GatherError::Unexpected { .. } => ExitCode::Internal,
     }
 }
 

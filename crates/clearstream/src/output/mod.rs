@@ -3,6 +3,7 @@
 pub mod diagnose;
 pub mod flow;
 pub mod host;
+pub mod improve;
 pub mod place;
 pub mod probe;
 pub mod progress;

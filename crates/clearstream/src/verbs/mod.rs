@@ -4,6 +4,7 @@ pub mod cc;
 pub mod completions;
 pub mod diagnose;
 pub mod flow;
+pub mod improve;
 pub mod inspect;
 pub mod lab;
 pub mod pair;
@@ -42,6 +43,8 @@ pub enum Verb {
     Probe(probe::ProbeArgs),
     /// Say what limits the path to another host, with the evidence and what to try
     Diagnose(Box<diagnose::DiagnoseArgs>),
+    /// Change what limits the path, one proven step at a time
+    Improve(Box<improve::ImproveArgs>),
     /// Run, list and compare studies: many trials in a seeded order
     #[command(subcommand)]
     Study(study::StudyVerb),
@@ -79,6 +82,7 @@ impl Verb {
             Self::Flow(args) => args.run(),
             Self::Probe(args) => args.run(),
             Self::Diagnose(args) => args.run(),
+            Self::Improve(args) => args.run(),
             Self::Study(verb) => verb.run(),
             Self::Report(args) => args.run(),
             Self::Lab(verb) => verb.run(),

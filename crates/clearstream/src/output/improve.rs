@@ -1,0 +1,103 @@
+//! What `clearstream improve` tells people.
+
+use clearstream_schema::{
+    diagnosis::{self, Diagnosis},
+    improvement::{Improvement, LoopEnd, Runs, TriedStep, Verdict},
+};
+use clearstream_stats::median;
+
+use super::{Paint, quantity::rate, table::table};
+
+/// What limits the path, while the loop runs.
+pub fn limit(diagnosis: &Diagnosis) -> String {
+    let sentence = match &diagnosis.primary {
+        diagnosis::Verdict::Found(finding) => finding.sentence.clone(),
+        diagnosis::Verdict::Unknown { because, .. } => format!("not known: {because}"),
+    };
+    format!("{}  limit: {sentence}", rate(diagnosis.observed_bps))
+}
+
+/// One decision, while the loop runs.
+pub fn decided(step: &TriedStep) -> String {
+    format!("{}: {}{}", step.candidate.title, word(&step.verdict), gain(step))
+}
+
+/// The end: every change, and what is in force.
+pub fn summary(found: &Improvement, paint: Paint) -> String {
+    let mut text = String::new();
+    let rows: Vec<Vec<String>> = found
+        .steps
+        .iter()
+        .enumerate()
+        .map(|(index, step)| {
+            vec![
+                (index + 1).to_string(),
+                step.candidate.title.clone(),
+                middle(&step.before),
+                middle(&step.after),
+                step.gain_ratio
+                    .map_or_else(|| "-".to_owned(), |gain| format!("{:+.1} %", (gain - 1.0) * 100.0)),
+                step.probability_ratio
+                    .map_or_else(|| "-".to_owned(), |probability| format!("{probability:.3}")),
+                word(&step.verdict).to_owned(),
+            ]
+        })
+        .collect();
+    if rows.is_empty() {
+        text.push_str("nothing was tried: no change that a program can make would help\n");
+    } else {
+        text.push_str(&table(&[">", "change", ">without", ">with", ">gain", ">p", "verdict"], rows));
+        text.push('\n');
+    }
+    for step in &found.steps {
+        if let Verdict::SideEffect { what } | Verdict::Failed { reason: what } = &step.verdict {
+            text.push_str(&paint.warning(&format!("{}: {what}", step.candidate.title)));
+            text.push('\n');
+        }
+    }
+    if let (Some(before), Some(after)) = (median(&found.before.goodput_bps), median(&found.after.goodput_bps))
+    {
+        let figure = format!("{} -> {}", rate(before), rate(after));
+        text.push_str(&format!("\n{}  ({:.2} times, medians)\n", paint.figure(&figure), after / before));
+    }
+    if let Some(limit) = &found.limit {
+        text.push_str(&format!("limit now: {limit}\n"));
+    }
+    for kept in &found.journals {
+        text.push_str(&format!(
+            "in force at {}: `clearstream tune revert {}` there takes it back\n",
+            kept.host, kept.journal
+        ));
+    }
+    if found.end == LoopEnd::TimeOver {
+        text.push_str(&paint.warning("the time was over before everything was tried: --budget gives more\n"));
+    }
+    for notice in &found.notices {
+        text.push_str(&paint.warning(&notice.message));
+        text.push('\n');
+    }
+    text.trim_end().to_owned()
+}
+
+fn word(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Kept => "kept",
+        Verdict::NotProven => "no proven gain",
+        Verdict::Worse => "worse",
+        Verdict::SideEffect { .. } => "price too high",
+        Verdict::Failed { .. } => "failed",
+    }
+}
+
+fn gain(step: &TriedStep) -> String {
+    match (step.gain_ratio, median(&step.before.goodput_bps), median(&step.after.goodput_bps)) {
+        (Some(gain), Some(before), Some(after)) => {
+            format!(" ({} -> {}, {:+.1} %)", rate(before), rate(after), (gain - 1.0) * 100.0)
+        }
+        _ => String::new(),
+    }
+}
+
+fn middle(runs: &Runs) -> String {
+    median(&runs.goodput_bps).map_or_else(|| "-".to_owned(), rate)
+}

@@ -1,0 +1,193 @@
+//! `clearstream improve`
+
+use std::{
+    io::{BufRead, IsTerminal},
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use clearstream_improve::{Event, Options, PeersBench};
+use clearstream_schema::{
+    BitRate, TimeSpan,
+    flow::FlowConfig,
+    improvement::{Improvement, LoopEnd},
+};
+
+use crate::{
+    endpoints::{Endpoints, PathArgs},
+    exit::CommandError,
+    interrupt,
+    output::{self, Paint, improve, progress::Progress},
+};
+
+/// Find what limits a path and change it, one change at a time: each is
+/// measured with and without in turns, and kept only when it is proven better.
+#[derive(Debug, clap::Args)]
+pub struct ImproveArgs {
+    /// The other host: as ssh knows it, `localhost`, or ADDRESS[:PORT] with --pairing
+    host: Option<String>,
+    #[command(flatten)]
+    path: PathArgs,
+    #[command(flatten)]
+    config: FlowConfig,
+    /// Pairs of runs, with and without, that decide about a change (4 at least)
+    #[arg(long, value_name = "COUNT", default_value_t = 5)]
+    pairs: u32,
+    /// A gain below this many per cent does not matter
+    #[arg(long, value_name = "PERCENT", default_value_t = 2.0)]
+    threshold: f64,
+    /// No new change is begun after this time
+    #[arg(long, value_name = "TIME", default_value_t = TimeSpan::from_seconds(900))]
+    budget: TimeSpan,
+    /// Time of one look at what limits the path
+    #[arg(long, value_name = "TIME", default_value_t = TimeSpan::from_seconds(30))]
+    diagnosis_budget: TimeSpan,
+    /// Rate that is wanted; as much as the path carries when absent
+    #[arg(long, value_name = "RATE")]
+    goal: Option<BitRate>,
+    /// Seed of the order of runs within pairs
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+    /// Change settings of the hosts without asking (a lab's hosts are changed without it)
+    #[arg(long)]
+    yes: bool,
+    /// Write a page with every change that was tried
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Print one JSON document at the end
+    #[arg(long)]
+    json: bool,
+}
+
+/// How long starting, connecting and stopping a run takes beside measuring.
+const OVERHEAD: Duration = Duration::from_millis(600);
+
+impl ImproveArgs {
+    /// Does it.
+    pub fn run(self) -> Result<(), CommandError> {
+        if !(0.0..=100.0).contains(&self.threshold) {
+            return Err(CommandError::usage("--threshold is a percentage from 0 to 100"));
+        }
+        let stop = interrupt::stop_flag()?;
+        let mut ends = Endpoints::open(self.host.as_deref(), &self.path)?;
+        if ends.lab.is_none() {
+            self.ask(ends.client.name(), ends.server.name())?;
+        }
+        let options = Options {
+            pairs: self.pairs,
+            threshold_ratio: self.threshold / 100.0,
+            budget: self.budget.to_std(),
+            seed: self.seed,
+        };
+        let mut bench = PeersBench::open(
+            &mut ends.client,
+            &mut ends.server,
+            ends.client_address,
+            ends.server_address,
+            self.diagnosis_budget.to_std(),
+            self.goal,
+        )?;
+        let mut view = View::new(&self);
+        let found = clearstream_improve::run(&mut bench, &self.config, &options, &stop, &mut |event| {
+            view.show(event);
+        })?;
+        drop(view);
+        self.finish(&found)
+    }
+
+    /// Asks before hosts are changed, unless told that it is wanted.
+    fn ask(&self, client: &str, server: &str) -> Result<(), CommandError> {
+        if self.yes {
+            return Ok(());
+        }
+        let told = format!(
+            "settings of {client} and {server} will be changed, and kept where that is proven better"
+        );
+        if !std::io::stdin().is_terminal() {
+            return Err(CommandError::Usage(format!("{told}: write --yes")));
+        }
+        eprint!("{told} (`clearstream tune revert` takes them back). Go on? [y/N] ");
+        let mut answer = String::new();
+        std::io::stdin().lock().read_line(&mut answer)?;
+        match answer.trim() {
+            "y" | "Y" | "yes" => Ok(()),
+            _ => Err(CommandError::usage("nothing was changed")),
+        }
+    }
+
+    fn finish(&self, found: &Improvement) -> Result<(), CommandError> {
+        if let Some(file) = &self.html {
+            let page = clearstream_report::improvement_html(found)?;
+            std::fs::write(file, page).map_err(|source| CommandError::File {
+                what: "write".to_owned(),
+                path: file.clone(),
+                source,
+            })?;
+        }
+        if self.json {
+            output::json(found, true)?;
+        } else {
+            output::line(&improve::summary(found, Paint::for_stdout()))?;
+            if let Some(file) = &self.html {
+                output::line(&format!("every change with its runs: {}", file.display()))?;
+            }
+        }
+        match found.end {
+            LoopEnd::Stopped => Err(CommandError::Interrupted(
+                "the change in test was taken back, those kept before stay".to_owned(),
+            )),
+            LoopEnd::NothingLeft | LoopEnd::TimeOver => Ok(()),
+        }
+    }
+}
+
+/// What the person sees meanwhile.
+struct View {
+    progress: Progress,
+    run: Duration,
+    pairs: u32,
+    until: Instant,
+    /// What is being done.
+    what: String,
+}
+
+impl View {
+    fn new(args: &ImproveArgs) -> Self {
+        let run = args.config.warm_up.to_std() + args.config.duration.to_std() + OVERHEAD;
+        let diagnosis = args.diagnosis_budget.to_std();
+        Self {
+            progress: Progress::start(diagnosis),
+            run,
+            pairs: args.pairs,
+            until: Instant::now() + diagnosis,
+            what: String::new(),
+        }
+    }
+
+    fn show(&mut self, event: Event<'_>) {
+        match event {
+            Event::Diagnosing { what, left } => self.begin(left, format!("looking for the limit: {what}")),
+            Event::Diagnosed(diagnosis) => {
+                self.progress.note(&improve::limit(diagnosis));
+            }
+            Event::Trying { number, candidate } => {
+                self.begin(self.trial(), format!("change {number}: {}", candidate.title));
+            }
+            Event::Confirming => {
+                self.begin(self.trial(), "all that was kept, against the beginning".to_owned());
+            }
+            Event::Run { .. } => {}
+            Event::Decided(step) => self.progress.note(&improve::decided(step)),
+        }
+        self.progress.update(self.until.saturating_duration_since(Instant::now()), &self.what);
+    }
+
+    fn trial(&self) -> Duration {
+        self.run * self.pairs * 2
+    }
+
+    fn begin(&mut self, expected: Duration, what: String) {
+        self.until = Instant::now() + expected;
+        self.what = what;
+    }
+}

@@ -1,0 +1,113 @@
+//! What the loop needs of two hosts and the path between them.
+
+use std::{sync::atomic::AtomicBool, time::Duration};
+
+use clearstream_control::PeerError;
+use clearstream_diagnose::GatherError;
+use clearstream_flow::FlowError;
+use clearstream_schema::{
+    diagnosis::{Diagnosis, End},
+    flow::{FlowConfig, FlowSummary},
+    plan::{Setting, Step},
+};
+
+/// Two hosts that can be measured and changed.
+pub trait Bench {
+    /// Names of the client's and the server's host.
+    fn names(&self) -> (String, String);
+
+    /// What limits the path for this flow; `on_step` hears what is done for
+    /// it and how long the rest takes at most.
+    ///
+    /// # Errors
+    /// When it could not be found out.
+    fn diagnose(
+        &mut self,
+        config: &FlowConfig,
+        stop: &AtomicBool,
+        on_step: &mut dyn FnMut(&str, Duration),
+    ) -> Result<Diagnosis, ImproveError>;
+
+    /// One run of the flow.
+    ///
+    /// # Errors
+    /// Why there is no result.
+    fn flow(&mut self, config: &FlowConfig, stop: &AtomicBool) -> Result<FlowSummary, ImproveError>;
+
+    /// What a setting of one host is now; nothing where it does not exist.
+    ///
+    /// # Errors
+    /// When the host is lost.
+    fn read(&mut self, end: End, setting: &Setting) -> Result<Option<String>, ImproveError>;
+
+    /// Changes settings of one host, all or none. Gives the journal that takes
+    /// them back, or nothing when all was so already.
+    ///
+    /// # Errors
+    /// Why nothing was changed.
+    fn apply(&mut self, end: End, steps: &[Step]) -> Result<Option<String>, ImproveError>;
+
+    /// Takes changes back.
+    ///
+    /// # Errors
+    /// Why they are still in force.
+    fn revert(&mut self, end: End, journal: &str) -> Result<(), ImproveError>;
+}
+
+/// Why the loop could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ImproveError {
+    /// An agent refused or is gone.
+    #[error(transparent)]
+    Peer(#[from] PeerError),
+    /// A flow failed.
+    #[error(transparent)]
+    Flow(#[from] FlowError),
+    /// The diagnosis failed.
+    #[error(transparent)]
+    Diagnose(#[from] GatherError),
+    /// An option of a candidate is none of a flow.
+    #[error("a change of the flow: {0}")]
+    Option(#[from] clearstream_schema::flow::FlowOptionError),
+    /// An agent answered with something else than was asked for.
+    #[error("{host} answered to `{request}` with something else: is it of another version?")]
+    Unexpected {
+        /// Which host.
+        host: String,
+        /// What was asked.
+        request: &'static str,
+    },
+    /// Changes could not be taken back.
+    #[error(
+        "{host}: changes are still in force: {source}; there, `clearstream tune revert {journal}` takes them back"
+    )]
+    InForce {
+        /// Which host.
+        host: String,
+        /// Its journal.
+        journal: String,
+        /// Why not.
+        source: Box<ImproveError>,
+    },
+    /// Too few pairs to prove anything.
+    #[error("{pairs} pairs can prove nothing: with the permutation test used it takes at least {least}")]
+    TooFewPairs {
+        /// As asked for.
+        pairs: u32,
+        /// The least.
+        least: u32,
+    },
+}
+
+impl ImproveError {
+    /// True when this candidate cannot be tried but others can: the host or
+    /// the flow refused it.
+    pub(crate) fn is_of_the_candidate(&self) -> bool {
+        match self {
+            Self::Peer(error) => matches!(error, PeerError::Refused { .. }),
+            Self::Flow(FlowError::Peer(error)) => matches!(error, PeerError::Refused { .. }),
+            Self::Option(_) => true,
+            _ => false,
+        }
+    }
+}

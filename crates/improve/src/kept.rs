@@ -1,0 +1,130 @@
+//! What is in force on the hosts because of the loop, and taking it back.
+
+use clearstream_schema::{
+    diagnosis::End,
+    flow::FlowConfig,
+    improvement::{Candidate, Change, KeptJournal},
+    plan::Step,
+};
+use serde_json::Value;
+
+use crate::{Bench, ImproveError};
+
+/// The hosts, and which changes are in force on them.
+pub(crate) struct State<'a, B> {
+    pub(crate) bench: &'a mut B,
+    /// Candidates in force, oldest first, each with its journals.
+    applied: Vec<(String, Vec<KeptJournal>)>,
+}
+
+impl<'a, B: Bench> State<'a, B> {
+    pub(crate) fn new(bench: &'a mut B) -> Self {
+        Self { bench, applied: Vec::new() }
+    }
+
+    /// Journals in force, oldest first.
+    pub(crate) fn journals(&self) -> Vec<KeptJournal> {
+        self.applied.iter().flat_map(|(_, journals)| journals.clone()).collect()
+    }
+
+    /// Applies the settings of a candidate; nothing when they are in force.
+    /// All hosts or none.
+    pub(crate) fn put_in_force(&mut self, candidate: &Candidate) -> Result<(), ImproveError> {
+        if self.applied.iter().any(|(id, _)| *id == candidate.id) {
+            return Ok(());
+        }
+        self.applied.push((candidate.id.clone(), Vec::new()));
+        let names = self.bench.names();
+        for end in [End::Client, End::Server] {
+            let steps: Vec<Step> = settings(candidate, end).cloned().collect();
+            if steps.is_empty() {
+                continue;
+            }
+            match self.bench.apply(end, &steps) {
+                Ok(Some(journal)) => {
+                    let host = if end == End::Client { names.0.clone() } else { names.1.clone() };
+                    if let Some((_, journals)) = self.applied.last_mut() {
+                        journals.push(KeptJournal { end, host, journal });
+                    }
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    self.take_back(candidate)?;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the settings of a candidate back; nothing when they are not in force.
+    pub(crate) fn take_back(&mut self, candidate: &Candidate) -> Result<(), ImproveError> {
+        let Some(place) = self.applied.iter().position(|(id, _)| *id == candidate.id) else {
+            return Ok(());
+        };
+        let (_, journals) = self.applied.remove(place);
+        self.revert(journals)
+    }
+
+    /// Takes everything back, the newest first.
+    pub(crate) fn take_all_back(&mut self) -> Result<(), ImproveError> {
+        while let Some((_, journals)) = self.applied.pop() {
+            self.revert(journals)?;
+        }
+        Ok(())
+    }
+
+    fn revert(&mut self, journals: Vec<KeptJournal>) -> Result<(), ImproveError> {
+        for KeptJournal { end, host, journal } in journals.into_iter().rev() {
+            if let Err(source) = self.bench.revert(end, &journal) {
+                return Err(ImproveError::InForce { host, journal, source: Box::new(source) });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn settings(candidate: &Candidate, of: End) -> impl Iterator<Item = &Step> {
+    candidate.changes.iter().filter_map(move |change| match change {
+        Change::Setting { end, step } if *end == of => Some(step),
+        _ => None,
+    })
+}
+
+/// The flow with the options of a candidate.
+pub(crate) fn with_options(base: &FlowConfig, candidate: &Candidate) -> Result<FlowConfig, ImproveError> {
+    let mut config = base.clone();
+    for change in &candidate.changes {
+        if let Change::Option { key, value } = change {
+            config = config.with(key, value.clone())?;
+        }
+    }
+    Ok(config)
+}
+
+/// All changes of several candidates as one; of two changes of the same place
+/// the later counts.
+pub(crate) fn together(candidates: &[Candidate]) -> Candidate {
+    let mut changes: Vec<Change> = Vec::new();
+    for change in candidates.iter().flat_map(|candidate| &candidate.changes) {
+        changes.retain(|earlier| place(earlier) != place(change));
+        changes.push(change.clone());
+    }
+    let titles: Vec<&str> = candidates.iter().map(|candidate| candidate.title.as_str()).collect();
+    Candidate {
+        id: "all-kept".to_owned(),
+        title: titles.join("; "),
+        reason: "everything that was kept, against the flow and the hosts as they were".to_owned(),
+        changes,
+    }
+}
+
+/// What a change changes, as a text that is the same for the same place.
+fn place(change: &Change) -> (Option<End>, Value) {
+    match change {
+        Change::Option { key, .. } => (None, Value::String(key.clone())),
+        Change::Setting { end, step } => {
+            (Some(*end), serde_json::to_value(&step.setting).unwrap_or(Value::Null))
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The real bench: two agents.
+
+use std::{net::IpAddr, sync::atomic::AtomicBool, time::Duration};
+
+use clearstream_control::Peer;
+use clearstream_diagnose::GatherEvent;
+use clearstream_schema::{
+    BitRate,
+    control::{Reply, Request},
+    diagnosis::{Diagnosis, End},
+    flow::{FlowConfig, FlowSummary},
+    host::HostReport,
+    plan::{PLAN_SCHEMA, Plan, PlanHost, PlanReply, PlanRequest, Setting, Step},
+};
+
+use crate::{Bench, ImproveError};
+
+/// Two agents and the address between them.
+pub struct PeersBench<'a> {
+    client: &'a mut Peer,
+    server: &'a mut Peer,
+    client_address: Option<IpAddr>,
+    server_address: IpAddr,
+    hosts: (PlanHost, PlanHost),
+    diagnosis_budget: Duration,
+    goal: Option<BitRate>,
+}
+
+impl<'a> PeersBench<'a> {
+    /// Looks at both hosts first. `goal` is the rate that is wanted, as much as
+    /// the path carries when absent.
+    ///
+    /// # Errors
+    /// When an agent is lost.
+    pub fn open(
+        client: &'a mut Peer,
+        server: &'a mut Peer,
+        client_address: Option<IpAddr>,
+        server_address: IpAddr,
+        diagnosis_budget: Duration,
+        goal: Option<BitRate>,
+    ) -> Result<Self, ImproveError> {
+        let hosts = (plan_host(client)?, plan_host(server)?);
+        Ok(Self { client, server, client_address, server_address, hosts, diagnosis_budget, goal })
+    }
+
+    fn peer(&mut self, end: End) -> (&mut Peer, &PlanHost) {
+        match end {
+            End::Client => (self.client, &self.hosts.0),
+            End::Server => (self.server, &self.hosts.1),
+        }
+    }
+
+    fn plan(&mut self, end: End, request: PlanRequest) -> Result<PlanReply, ImproveError> {
+        let (peer, _) = self.peer(end);
+        match peer.request(Request::Plan(request))? {
+            Reply::Plan(reply) => Ok(reply),
+            _ => Err(ImproveError::Unexpected { host: peer.name().to_owned(), request: "plan" }),
+        }
+    }
+}
+
+fn plan_host(peer: &mut Peer) -> Result<PlanHost, ImproveError> {
+    match peer.request(Request::Inspect)? {
+        Reply::Host(HostReport { name, kernel, .. }) => {
+            Ok(PlanHost { name, kernel: kernel.release.unwrap_or_default() })
+        }
+        _ => Err(ImproveError::Unexpected { host: peer.name().to_owned(), request: "inspect" }),
+    }
+}
+
+impl Bench for PeersBench<'_> {
+    fn names(&self) -> (String, String) {
+        (self.client.name().to_owned(), self.server.name().to_owned())
+    }
+
+    fn diagnose(
+        &mut self,
+        config: &FlowConfig,
+        stop: &AtomicBool,
+        on_step: &mut dyn FnMut(&str, Duration),
+    ) -> Result<Diagnosis, ImproveError> {
+        let plan = clearstream_diagnose::Plan {
+            flow: config.clone(),
+            budget: self.diagnosis_budget,
+            goal: self.goal,
+            client_address: self.client_address,
+        };
+        let mut last = String::new();
+        let evidence = clearstream_diagnose::gather(
+            self.client,
+            self.server,
+            self.server_address,
+            &plan,
+            stop,
+            &mut |event| match event {
+                GatherEvent::Step { what, left } => {
+                    on_step(&what, left);
+                    last = what;
+                }
+                GatherEvent::Interval { left, .. } => on_step(&last, left),
+            },
+        )?;
+        Ok(clearstream_diagnose::explain(&evidence))
+    }
+
+    fn flow(&mut self, config: &FlowConfig, stop: &AtomicBool) -> Result<FlowSummary, ImproveError> {
+        let address = self.server_address;
+        Ok(clearstream_flow::run(self.client, self.server, address, config, stop, &mut |_| {})?)
+    }
+
+    fn read(&mut self, end: End, setting: &Setting) -> Result<Option<String>, ImproveError> {
+        let name = self.peer(end).0.name().to_owned();
+        match self.plan(end, PlanRequest::Read(vec![setting.clone()]))? {
+            PlanReply::Values(values) => Ok(values.into_iter().next().map(|(_, value)| value)),
+            _ => Err(ImproveError::Unexpected { host: name, request: "read" }),
+        }
+    }
+
+    fn apply(&mut self, end: End, steps: &[Step]) -> Result<Option<String>, ImproveError> {
+        let (peer, host) = self.peer(end);
+        let name = peer.name().to_owned();
+        let plan = Plan {
+            schema: PLAN_SCHEMA.to_owned(),
+            version: 1,
+            purpose: "improve a path, one change at a time".to_owned(),
+            host: host.clone(),
+            steps: steps.to_vec(),
+            advice: Vec::new(),
+        };
+        match self.plan(end, PlanRequest::Apply(plan))? {
+            PlanReply::Applied { journal, .. } => Ok(journal),
+            _ => Err(ImproveError::Unexpected { host: name, request: "apply" }),
+        }
+    }
+
+    fn revert(&mut self, end: End, journal: &str) -> Result<(), ImproveError> {
+        let name = self.peer(end).0.name().to_owned();
+        match self.plan(end, PlanRequest::Revert { journal: journal.to_owned(), force: false })? {
+            PlanReply::Reverted { .. } => Ok(()),
+            _ => Err(ImproveError::Unexpected { host: name, request: "revert" }),
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! The loop.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
+
+use clearstream_schema::{
+    diagnosis::{self, Diagnosis},
+    flow::{FlowConfig, FlowSummary},
+    improvement::{Candidate, IMPROVEMENT_SCHEMA, Improvement, LoopEnd, Runs, TriedStep, Verdict},
+};
+
+use crate::{
+    Bench, ImproveError, candidates,
+    kept::{State, together, with_options},
+    trial::{LEAST_PAIRS, Outcome, Rule, measure},
+};
+
+/// How the loop works.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Pairs of runs, with and without, per change: at least four.
+    pub pairs: u32,
+    /// A gain below it does not matter: 0.02 for 2 %.
+    pub threshold_ratio: f64,
+    /// No new change is begun after this time.
+    pub budget: Duration,
+    /// Of the order within pairs.
+    pub seed: u64,
+}
+
+/// What happens meanwhile.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// What limits the path is being found out.
+    Diagnosing {
+        /// What is done for it.
+        what: &'a str,
+        /// Time left at most.
+        left: Duration,
+    },
+    /// It was found out.
+    Diagnosed(&'a Diagnosis),
+    /// A change is being measured.
+    Trying {
+        /// Number of the step, from 1.
+        number: usize,
+        /// The change.
+        candidate: &'a Candidate,
+    },
+    /// One run of it has ended.
+    Run {
+        /// Number of the pair, from 0.
+        pair: u32,
+        /// With the change.
+        with: bool,
+        /// The run.
+        summary: &'a FlowSummary,
+    },
+    /// It was decided.
+    Decided(&'a TriedStep),
+    /// All that was kept is measured against the beginning.
+    Confirming,
+}
+
+/// Improves the path for a flow, one change at a time.
+///
+/// # Errors
+/// When a host is lost or changes cannot be taken back. A change that a host
+/// refuses is a step with [`Verdict::Failed`].
+pub fn run<B: Bench>(
+    bench: &mut B,
+    config: &FlowConfig,
+    options: &Options,
+    stop: &AtomicBool,
+    on_event: &mut dyn FnMut(Event<'_>),
+) -> Result<Improvement, ImproveError> {
+    if options.pairs < LEAST_PAIRS {
+        return Err(ImproveError::TooFewPairs { pairs: options.pairs, least: LEAST_PAIRS });
+    }
+    let (client, server) = bench.names();
+    let mut found = Improvement {
+        schema: IMPROVEMENT_SCHEMA.to_owned(),
+        version: 1,
+        client,
+        server,
+        requested: config.clone(),
+        kept: config.clone(),
+        steps: Vec::new(),
+        before: Runs::default(),
+        after: Runs::default(),
+        journals: Vec::new(),
+        end: LoopEnd::NothingLeft,
+        limit: None,
+        notices: Vec::new(),
+    };
+    let mut state = State::new(bench);
+    let looped =
+        Loop { options, stop, until: Instant::now() + options.budget }.all(&mut state, &mut found, on_event);
+    if looped.is_err() {
+        // The error is told; hosts are left as they were if they can be reached.
+        state.take_all_back()?;
+    }
+    looped?;
+    found.journals = state.journals();
+    Ok(found)
+}
+
+struct Loop<'a> {
+    options: &'a Options,
+    stop: &'a AtomicBool,
+    until: Instant,
+}
+
+impl Loop<'_> {
+    fn all<B: Bench>(
+        &self,
+        state: &mut State<'_, B>,
+        found: &mut Improvement,
+        on_event: &mut dyn FnMut(Event<'_>),
+    ) -> Result<(), ImproveError> {
+        let mut kept: Vec<Candidate> = Vec::new();
+        found.end = self.steps(state, found, &mut kept, on_event)?;
+        if found.end != LoopEnd::Stopped && !kept.is_empty() {
+            self.confirm(state, found, &kept, on_event)?;
+        }
+        Ok(())
+    }
+
+    /// Diagnoses and tries until nothing is left.
+    fn steps<B: Bench>(
+        &self,
+        state: &mut State<'_, B>,
+        found: &mut Improvement,
+        kept: &mut Vec<Candidate>,
+        on_event: &mut dyn FnMut(Event<'_>),
+    ) -> Result<LoopEnd, ImproveError> {
+        let mut tried: Vec<String> = Vec::new();
+        'diagnosed: loop {
+            if let Some(end) = self.over() {
+                return Ok(end);
+            }
+            let diagnosis = state.bench.diagnose(&found.kept, self.stop, &mut |what, left| {
+                on_event(Event::Diagnosing { what, left });
+            })?;
+            if self.stop.load(Ordering::Relaxed) {
+                return Ok(LoopEnd::Stopped);
+            }
+            on_event(Event::Diagnosed(&diagnosis));
+            found.limit = Some(sentence(&diagnosis));
+            for candidate in candidates(state.bench, &diagnosis, &found.kept)? {
+                if tried.contains(&candidate.id) {
+                    continue;
+                }
+                if let Some(end) = self.over() {
+                    return Ok(end);
+                }
+                tried.push(candidate.id.clone());
+                let Some(verdict) = self.step(state, found, &diagnosis, &candidate, on_event)? else {
+                    return Ok(LoopEnd::Stopped);
+                };
+                if verdict == Verdict::Kept {
+                    found.kept = with_options(&found.kept, &candidate)?;
+                    kept.push(candidate);
+                    // The limit is another one now.
+                    continue 'diagnosed;
+                }
+            }
+            return Ok(LoopEnd::NothingLeft);
+        }
+    }
+
+    fn over(&self) -> Option<LoopEnd> {
+        if self.stop.load(Ordering::Relaxed) {
+            Some(LoopEnd::Stopped)
+        } else {
+            (Instant::now() >= self.until).then_some(LoopEnd::TimeOver)
+        }
+    }
+
+    /// Measures one change and notes it; `None` when it was stopped.
+    fn step<B: Bench>(
+        &self,
+        state: &mut State<'_, B>,
+        found: &mut Improvement,
+        diagnosis: &Diagnosis,
+        candidate: &Candidate,
+        on_event: &mut dyn FnMut(Event<'_>),
+    ) -> Result<Option<Verdict>, ImproveError> {
+        let number = found.steps.len() + 1;
+        on_event(Event::Trying { number, candidate });
+        let rule = self.rule(number as u64);
+        let base = found.kept.clone();
+        let outcome = measure(state, &base, candidate, rule, self.stop, &mut |pair, with, summary| {
+            on_event(Event::Run { pair, with, summary });
+        })?;
+        let Some(outcome) = outcome else { return Ok(None) };
+        let Outcome { before, after, gain, probability, verdict } = outcome;
+        if found.before.goodput_bps.is_empty() {
+            found.before = before.clone();
+        }
+        found.after = if verdict == Verdict::Kept { after.clone() } else { before.clone() };
+        let step = TriedStep {
+            limit: sentence(diagnosis),
+            candidate: candidate.clone(),
+            before,
+            after,
+            gain_ratio: gain,
+            probability_ratio: probability,
+            verdict: verdict.clone(),
+        };
+        on_event(Event::Decided(&step));
+        found.steps.push(step);
+        Ok(Some(verdict))
+    }
+
+    fn rule(&self, stream: u64) -> Rule {
+        Rule {
+            pairs: self.options.pairs,
+            threshold: self.options.threshold_ratio,
+            seed: self.options.seed.wrapping_add(stream),
+        }
+    }
+
+    /// Everything kept against the beginning, in pairs again: the steps were
+    /// measured at different times, and each against the one before it. It also
+    /// leaves one journal per host instead of one per step.
+    fn confirm<B: Bench>(
+        &self,
+        state: &mut State<'_, B>,
+        found: &mut Improvement,
+        kept: &[Candidate],
+        on_event: &mut dyn FnMut(Event<'_>),
+    ) -> Result<(), ImproveError> {
+        on_event(Event::Confirming);
+        let all = together(kept);
+        state.take_all_back()?;
+        let outcome =
+            measure(state, &found.requested, &all, self.rule(0), self.stop, &mut |pair, with, summary| {
+                on_event(Event::Run { pair, with, summary });
+            })?;
+        // Each step was proven by itself: they stay whatever this shows.
+        state.put_in_force(&all)?;
+        if let Some(outcome) = outcome.filter(|outcome| !outcome.after.goodput_bps.is_empty()) {
+            found.before = outcome.before;
+            found.after = outcome.after;
+        }
+        Ok(())
+    }
+}
+
+/// What limits the path, in one sentence.
+fn sentence(diagnosis: &Diagnosis) -> String {
+    match &diagnosis.primary {
+        diagnosis::Verdict::Found(finding) => finding.sentence.clone(),
+        diagnosis::Verdict::Unknown { because, .. } => format!("not known: {because}"),
+    }
+}

@@ -1,0 +1,51 @@
+//! `clearstream improve` as a person runs it.
+#![allow(clippy::unwrap_used, reason = "a test may end by panic")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{assert_valid, clearstream, finish, run};
+use serde_json::Value;
+
+/// Median of a list of numbers of a document.
+fn median(list: &Value) -> f64 {
+    let mut values: Vec<f64> = list.as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Hosts with a send buffer of 4 MiB and a receive buffer of 32 MiB over 17 ms:
+/// at most 0.87 x 4 MiB / 17 ms = 1.7 Gb/s of 19.
+#[test]
+fn root_untuned_hosts_are_tuned_step_by_step_and_proven_better() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("improve.html");
+    let mut command = clearstream(&["improve", "--lab", "wan-1650km-defaults", "--json", "--pairs", "4"]);
+    command
+        .args(["-t", "1s", "-O", "1s", "--diagnosis-budget", "15s", "--budget", "60s", "--html"])
+        .arg(&page);
+    command.env("CLEARSTREAM_PLANS", folder.path());
+    let found = finish(command.spawn().unwrap(), Duration::from_secs(240)).json();
+    assert_valid("improvement", &found);
+    let first = &found["steps"][0];
+    assert!(first["candidate"]["title"].as_str().unwrap().contains("tcp_wmem"), "{first}");
+    assert_eq!(first["verdict"], "kept", "{first}");
+    // What limited it before is arithmetic.
+    let before = median(&first["before"]["goodput_bps"]);
+    assert!((0.5e9..2.0e9).contains(&before), "{before}");
+    assert!(median(&first["after"]["goodput_bps"]) > 2.0 * before);
+    assert_eq!(first["before"]["goodput_bps"].as_array().unwrap().len(), 4);
+    let journal = found["journals"][0]["journal"].as_str().unwrap();
+    assert!(std::fs::read_to_string(&page).unwrap().contains(journal), "the page says how to take it back");
+}
+
+#[test]
+fn hosts_are_not_changed_without_being_told_to() {
+    run(&["improve", "localhost"]).refused(2, &["--yes"]);
+}
+
+#[test]
+fn too_few_pairs_are_refused_with_the_reason() {
+    run(&["improve", "localhost", "--yes", "--pairs", "3"]).refused(2, &["at least 4"]);
+}
