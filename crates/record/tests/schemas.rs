@@ -13,8 +13,10 @@ use std::{
 use clearstream_record::{Reader, Side};
 use clearstream_schema::{
     congestion::CongestionControls,
+    diagnosis::Diagnosis,
     flow::{FlowSummary, Interval},
     host::HostReport,
+    improvement::Improvement,
     lab::LabFile,
     place::{Placement, Ranking, SteeredPorts},
     plan::Plan,
@@ -35,11 +37,13 @@ fn schema<T: JsonSchema>() -> Value {
     SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>().to_value()
 }
 
-fn all() -> [(&'static str, Value); 14] {
+fn all() -> [(&'static str, Value); 16] {
     [
         ("congestion-controls", schema::<CongestionControls>()),
+        ("diagnosis", schema::<Diagnosis>()),
         ("flow-summary", schema::<FlowSummary>()),
         ("host", schema::<HostReport>()),
+        ("improvement", schema::<Improvement>()),
         ("interval", schema::<Interval>()),
         ("lab", schema::<LabFile>()),
         ("lint", schema::<LintReport>()),
