@@ -15,6 +15,9 @@ const FOLDERS: [(&str, &str); 2] = [("net.core", "proc/sys/net/core"), ("net.ipv
 /// has it kept the whole folder, so that what is absent there is absent.
 const MARK_OF_A_WHOLE_FOLDER: &str = "net.ipv4.tcp_retries2";
 
+/// Every kernel has it, and only in its first network namespace.
+const MARK_OF_THE_HOST: &str = "net.core.netdev_max_backlog";
+
 impl HostState {
     /// Reads a host; changes nothing.
     pub fn of_host(root: &HostRoot) -> Self {
@@ -52,7 +55,7 @@ impl HostState {
             page_bytes: Some(report.kernel.page_bytes).filter(|&bytes| bytes > 0),
             memory_bytes,
             huge_bytes,
-            own_network_namespace: report.limits.own_network_namespace,
+            own_network_namespace: own_namespace(present.as_ref(), &report),
             present,
             interfaces,
             irqbalance_is_running: irqbalance(root),
@@ -82,6 +85,13 @@ impl HostState {
             self.values.insert(key.name.clone(), Value { text, place: set_by, in_force: true });
         }
     }
+}
+
+/// The report tells where process 1 can be seen; elsewhere (a container's own
+/// processes) the keys tell.
+fn own_namespace(present: Option<&BTreeSet<String>>, report: &HostReport) -> Option<bool> {
+    let lacks_the_hosts = present.map(|names| !names.contains(MARK_OF_THE_HOST));
+    report.limits.own_network_namespace.or(lacks_the_hosts)
 }
 
 /// Names of all sysctls of the two folders, where the folders are whole.
