@@ -25,6 +25,8 @@ use words::{decision, mark, probability, times, word};
 
 /// The same runs always give the same interval.
 const SEED: u64 = 0x40_6e;
+/// Why nothing was tried although there was time.
+const UNTRIED: &str = "no change that a program can make was found to be worth a trial";
 /// Where the cards lead: the drawing of all changes.
 const FIGURE: &str = "figure-steps";
 
@@ -134,7 +136,7 @@ fn title(found: &Improvement) -> String {
     let path = path(found);
     let ends = Estimate::of(&found.before.goodput_bps).zip(Estimate::of(&found.after.goodput_bps));
     match ends {
-        _ if found.steps.is_empty() => format!("{path}: nothing to try"),
+        _ if found.steps.is_empty() => format!("{path}: nothing was tried"),
         _ if kept(found).next().is_none() => format!("{path}: nothing tried was better"),
         Some((before, after)) => {
             format!("{path}: from {}", range(&rate(before.median), &rate(after.median)))
@@ -148,7 +150,10 @@ fn subtitle(found: &Improvement) -> String {
     if !found.steps.is_empty() {
         parts.push(format!("{} of {} kept", kept(found).count(), count(found.steps.len(), "change")));
     }
-    parts.push(end_text(found.end).to_owned());
+    parts.push(match found.end {
+        LoopEnd::NothingLeft if found.steps.is_empty() => UNTRIED.to_owned(),
+        end => end_text(end).to_owned(),
+    });
     parts.join(" \u{b7} ")
 }
 

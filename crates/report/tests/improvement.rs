@@ -5,13 +5,13 @@
 mod improvement;
 
 use clearstream_report::improvement_html;
-use clearstream_schema::improvement::{LoopEnd, Runs, Verdict};
+use clearstream_schema::improvement::{Improvement, LoopEnd, Runs, Verdict};
 use improvement::{hostile, loop_of_five, nothing, runs};
 
 const HOSTILE: &str = "</title></style><script>alert(1)</script><img src=x onerror=alert(2)>\"' onload='x' {{ 7*7 }} </text></svg>";
 
 /// Without the spaces that keep units on their line; the template writes a slash as its number.
-fn page(found: &clearstream_schema::improvement::Improvement) -> String {
+fn page(found: &Improvement) -> String {
     improvement_html(found).unwrap().replace('\u{a0}', " ").replace("&#x2f;", "/")
 }
 
@@ -141,9 +141,12 @@ fn the_last_of_several_changes_of_one_setting_is_in_force() {
 #[test]
 fn a_loop_without_steps_says_so() {
     let page = page(&nothing());
-    assert!(page.contains("<h1>dtn1 to dtn2: nothing to try</h1>"));
+    assert!(page.contains("<h1>dtn1 to dtn2: nothing was tried</h1>"));
+    assert!(page.contains("Nothing: no change that a program can make was found to be worth a trial."));
     assert!(page.contains("there is nothing to take back") && page.contains("It was not found out."));
     assert!(!page.contains("<figure") && !page.contains("class=\"cards\""));
+    let page = improvement_html(&Improvement { end: LoopEnd::TimeOver, ..nothing() }).unwrap();
+    assert!(page.contains("Nothing: the time was over") && !page.contains("worth a trial"));
 }
 
 #[test]
