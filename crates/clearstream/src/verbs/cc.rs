@@ -196,11 +196,8 @@ fn find(algorithm: &str) -> Result<&'static Loadable, CcError> {
 /// The registered ones, and who registered them.
 fn list(root: &HostRoot) -> Result<CongestionControls, CcError> {
     let registered = root.read(AVAILABLE)?;
-    let pins = match root.list(PIN_DIRECTORY) {
-        Ok(pins) => pins,
-        // Nothing is pinned, or its folder is not ours to look into.
-        Err(_) => Vec::new(),
-    };
+    // An error: nothing is pinned, or its folder is not ours to look into.
+    let pins = root.list(PIN_DIRECTORY).unwrap_or_default();
     let (loaded, kernel) =
         registered.split_whitespace().map(str::to_owned).partition(|name| pins.contains(name));
     Ok(CongestionControls {

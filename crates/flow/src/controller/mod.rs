@@ -14,6 +14,7 @@ use clearstream_schema::flow::{Direction, FlowSettings, Interval, Notice};
 
 /// What [`run`] tells while it runs.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "events are few and live briefly")]
 pub enum FlowEvent {
     /// All flows are connected: what is in force on both sides.
     Ready {
