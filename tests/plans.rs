@@ -1,0 +1,136 @@
+//! Plans with the whole binary: the verbs inside a lab's host, and an agent
+//! there that carries plans out for a controller.
+#![allow(clippy::unwrap_used, reason = "a test may end by panic")]
+
+mod common;
+
+use std::{fs, path::Path, process::Command};
+
+use clearstream_control::spawn;
+use clearstream_schema::{
+    control::{Reply, Request},
+    plan::{Effect, JournalState, PLAN_SCHEMA, Plan, PlanHost, PlanReply, PlanRequest, Setting, Step},
+};
+use common::{Lab, clearstream, finish, program, run};
+
+const LAB: &str = r#"
+schema = "clearstream.lab"
+version = 1
+name = "NAME"
+title = "a lab of a test"
+[[host]]
+name = "here"
+[[host]]
+name = "there"
+[[link]]
+mtu = 9000
+[[link.ends]]
+host = "here"
+interface = "eth0"
+addresses = ["10.0.0.1/24"]
+[[link.ends]]
+host = "there"
+interface = "eth0"
+addresses = ["10.0.0.2/24"]
+"#;
+
+fn lab(folder: &Path, name: &str) -> Lab {
+    let path = folder.join(format!("{name}.toml"));
+    fs::write(&path, LAB.replace("NAME", name)).unwrap();
+    Lab::up(&path, name)
+}
+
+fn plan() -> Plan {
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap().trim().to_owned();
+    let step = |setting: Setting, desired: &str, effect| Step {
+        setting,
+        current: None,
+        desired: Some(desired.to_owned()),
+        reason: "a test".to_owned(),
+        effect,
+    };
+    Plan {
+        schema: PLAN_SCHEMA.to_owned(),
+        version: 1,
+        purpose: "a test".to_owned(),
+        host: PlanHost { name: "here".to_owned(), kernel },
+        steps: vec![
+            step(Setting::Sysctl("net.ipv4.tcp_rmem".to_owned()), "4096 262144 67108864", Effect::Handshake),
+            step(Setting::Sysctl("net.ipv4.tcp_timestamps".to_owned()), "0", Effect::Handshake),
+            step(Setting::File("sys/class/net/eth0/queues/rx-0/rps_cpus".to_owned()), "1", Effect::Now),
+        ],
+        advice: Vec::new(),
+    }
+}
+
+/// What the tools of the system show inside the lab's host.
+fn shown(lab: &Lab) -> String {
+    let sysctls = ["sysctl", "net.ipv4.tcp_rmem", "net.ipv4.tcp_timestamps"];
+    let file = ["cat", "/sys/class/net/eth0/queues/rx-0/rps_cpus"];
+    let exec =
+        |words: &[&str]| run(&[&["lab", "exec", &lab.0, "here", "--"], words].concat()).ok().to_owned();
+    exec(&sysctls) + &exec(&file)
+}
+
+#[test]
+fn root_the_verbs_change_a_labs_host_and_put_it_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let lab = lab(folder.path(), "e2e-plan-verbs");
+    let file = folder.path().join("plan.json");
+    fs::write(&file, serde_json::to_string(&plan()).unwrap()).unwrap();
+    let (file, program) = (file.to_str().unwrap(), program().to_str().unwrap());
+    let tune = |words: &[&str]| {
+        let mut command =
+            clearstream(&[&["lab", "exec", &lab.0, "here", "--", program, "tune"], words].concat());
+        command.env("CLEARSTREAM_PLANS", folder.path().join("plans"));
+        finish(command.spawn().unwrap(), std::time::Duration::from_secs(30))
+    };
+    let before = shown(&lab);
+    tune(&["verify", file]).refused_with(8);
+    let applied = tune(&["apply", file, "--yes", "--json"]).json();
+    assert_eq!(applied["changed_count"], 3);
+    assert!(shown(&lab).contains("67108864") && shown(&lab).contains("tcp_timestamps = 0"));
+    tune(&["verify", file]).ok();
+    assert_eq!(tune(&["apply", file, "--yes", "--json"]).json()["changed_count"], 0);
+    // The host around the lab has the same folder and must not be touched.
+    let outside = clearstream(&["tune", "revert", applied["journal"].as_str().unwrap(), "--force"])
+        .env("CLEARSTREAM_PLANS", folder.path().join("plans"))
+        .output()
+        .unwrap();
+    assert!(!outside.status.success());
+    assert!(String::from_utf8_lossy(&outside.stderr).contains("another network namespace"));
+    tune(&["revert", applied["journal"].as_str().unwrap()]).ok();
+    assert_eq!(shown(&lab), before);
+}
+
+#[test]
+fn root_an_agent_carries_plans_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let lab = lab(folder.path(), "e2e-plan-agent");
+    let mut command = Command::new(program());
+    command.args(["lab", "exec", &lab.0, "here", "--"]).arg(program()).arg("agent");
+    command.env("CLEARSTREAM_PLANS", folder.path().join("plans"));
+    let mut peer = spawn(command, "here").unwrap();
+    let mut ask = |request: PlanRequest| match peer.request(Request::Plan(request)).unwrap() {
+        Reply::Plan(reply) => reply,
+        other => panic!("{other:?}"),
+    };
+    let (plan, before) = (plan(), shown(&lab));
+    let PlanReply::Applied { journal: Some(journal), changed_count: 3 } =
+        ask(PlanRequest::Apply(plan.clone()))
+    else {
+        panic!("three settings were to be changed")
+    };
+    let PlanReply::Values(values) = ask(PlanRequest::Read(vec![plan.steps[0].setting.clone()])) else {
+        panic!("values were asked for")
+    };
+    assert_eq!(values[0].1, "4096 262144 67108864");
+    let PlanReply::Verified(verification) = ask(PlanRequest::Verify(plan)) else { panic!("asked to verify") };
+    assert!(verification.checks.iter().all(|check| check.holds), "{verification:?}");
+    let PlanReply::History(entries) = ask(PlanRequest::History) else { panic!("history was asked for") };
+    assert_eq!((entries[0].state, entries[0].here), (JournalState::Applied, true));
+    assert_eq!(ask(PlanRequest::Recover), PlanReply::Recovered(Vec::new()));
+    assert_eq!(ask(PlanRequest::Revert { journal, force: false }), PlanReply::Reverted { restored_count: 3 });
+    assert_eq!(shown(&lab), before);
+    peer.shutdown();
+}
