@@ -1,6 +1,199 @@
-//! Limits made for real, and what the diagnosis calls them.
+//! Limits made for real in labs, and what the diagnosis calls them.
+//!
+//! `CLEARSTREAM_DIAGNOSE_REPEATS=10 cargo test -p clearstream --test diagnose
+//! -- --nocapture` prints the whole table for so many repeats; a path without
+//! a fault is diagnosed twice as often.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 mod common;
 
-fn main() {}
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+use common::{clearstream, finish, run};
+use serde_json::Value;
+
+/// Rows use all cores: one at a time.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+/// 17 ms as on the wide-area path of the papers, at a rate that any machine can carry.
+const LONG: &str = "delay = \"8.5ms\"\nrate = \"2Gb/s\"\nqueue = \"34ms\"\nbackend = \"delay-line\"";
+const AMPLE: &str = "268435456";
+
+/// A limit and how it is made.
+struct Row {
+    name: &'static str,
+    link: &'static str,
+    /// Cores that the receiver's packets are steered to.
+    receive_cores: Option<&'static str>,
+    receive_most: &'static str,
+    send_most: &'static str,
+    options: &'static str,
+    /// What must be named first, and words that must be in the sentence.
+    cause: &'static str,
+    words: &'static [&'static str],
+}
+
+const fn row(name: &'static str, link: &'static str, options: &'static str, cause: &'static str) -> Row {
+    Row { name, link, receive_cores: None, receive_most: AMPLE, send_most: AMPLE, options, cause, words: &[] }
+}
+
+const ROWS: [Row; 12] = [
+    Row {
+        words: &["SO_RCVBUF", "256 KiB"],
+        ..row("rcvbuf", LONG, "--receive-buffer 256KiB", "receiver-window")
+    },
+    Row { receive_most: "524288", words: &["net.ipv4.tcp_rmem"], ..row("rmem", LONG, "", "receiver-window") },
+    Row {
+        // The defaults of Linux 6.18: receive 32 MiB, send 4 MiB.
+        receive_most: "33554432",
+        send_most: "4194304",
+        words: &["net.ipv4.tcp_wmem", "4.0 MiB"],
+        ..row("wmem", "delay = \"8.5ms\"\nrate = \"10Gb/s\"\nbackend = \"delay-line\"", "", "send-buffer")
+    },
+    row("reader-sleeps", LONG, "--receiver-pause 20ms", "receiver-application"),
+    Row {
+        words: &["computes"],
+        ..row("reader-computes", LONG, "--receiver-work 20ms", "receiver-application")
+    },
+    row("writer-pauses", LONG, "--burst-flows 1 --burst-on 1ms --burst-off 99ms", "sender-application"),
+    Row {
+        words: &["Mathis"],
+        ..row("loss", "delay = \"8.5ms\"\nloss-ratio = 0.0001\nbackend = \"delay-line\"", "", "loss")
+    },
+    row(
+        "rate",
+        "delay = \"8.5ms\"\nrate = \"300Mb/s\"\nqueue = \"34ms\"\nbackend = \"delay-line\"",
+        "",
+        "path-capacity",
+    ),
+    Row { words: &["200 Mb/s"], ..row("pacing", LONG, "--pacing 200Mb/s", "pacing") },
+    Row {
+        receive_cores: Some("1"),
+        words: &["core 1"],
+        ..row("collision", "", "--sender-cores 0 --receiver-cores 1", "interrupt-collision")
+    },
+    // A reader that throws away in the kernel copies nothing: the writer, whose
+    // core does the softirqs of a veth pair, too, is the busy one.
+    Row {
+        words: &["sender CPU"],
+        ..row("cpu", "", "--sender-cores 0 --receiver-cores 1 --receive discard", "cpu")
+    },
+    Row {
+        words: &["1500", "9000"],
+        ..row(
+            "black-hole",
+            "delay = \"8.5ms\"\nblack-hole-above = 1500\nbackend = \"delay-line\"",
+            "",
+            "path-mtu",
+        )
+    },
+];
+
+fn lab_file(folder: &Path, name: &str, row: &Row) -> PathBuf {
+    let host = |name: &str| {
+        format!(
+            "[[host]]\nname = \"{name}\"\ncongestion-control = \"cubic\"\n[host.sysctls]\n\
+             \"net.ipv4.tcp_rmem\" = \"4096 131072 {}\"\n\"net.ipv4.tcp_wmem\" = \"4096 16384 {}\"\n\
+             \"net.ipv4.tcp_no_metrics_save\" = \"1\"\n",
+            row.receive_most, row.send_most
+        )
+    };
+    let cores = row.receive_cores.map_or_else(String::new, |cores| format!(", receive-cores = \"{cores}\""));
+    let text = format!(
+        "schema = \"clearstream.lab\"\nversion = 1\nname = \"{name}\"\ntitle = \"a limit\"\n{}{}\
+         [[link]]\nmtu = 9000\n{}\nends = [\n\
+         {{ host = \"alpha\", interface = \"wan0\", addresses = [\"10.79.0.1/24\"] }},\n\
+         {{ host = \"beta\", interface = \"wan0\", addresses = [\"10.79.0.2/24\"]{cores} }},\n]\n",
+        host("alpha"),
+        host("beta"),
+        row.link
+    );
+    let path = folder.join(format!("{name}.toml"));
+    fs::write(&path, text).unwrap();
+    path
+}
+
+/// Diagnoses a row's path in a lab of its own.
+fn diagnose(row: &Row) -> Value {
+    let folder = tempfile::tempdir().unwrap();
+    let path = lab_file(folder.path(), &format!("limit-{}", row.name), row);
+    let mut command = clearstream(&["diagnose", "--json", "--budget", "10s", "--lab"]);
+    command.arg(path).args(row.options.split_whitespace());
+    finish(command.spawn().unwrap(), Duration::from_secs(60)).json()
+}
+
+fn first_cause(document: &Value) -> (String, String) {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let found = &document["primary"]["found"];
+    match found["cause"]["kind"].as_str() {
+        Some(kind) => (kind.to_owned(), text(&found["sentence"])),
+        None => ("unknown".to_owned(), text(&document["primary"]["unknown"]["because"])),
+    }
+}
+
+fn repeats() -> usize {
+    std::env::var("CLEARSTREAM_DIAGNOSE_REPEATS").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
+#[test]
+fn root_every_limit_that_is_made_is_named_first() {
+    let _alone = MACHINE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let only = std::env::var("CLEARSTREAM_DIAGNOSE_ROWS").unwrap_or_default();
+    let mut wrong = Vec::new();
+    println!("{:<16} {:>7} {:>9}  last answer", "made", "right", "longest");
+    for row in ROWS.iter().filter(|row| only.is_empty() || only.split(',').any(|name| name == row.name)) {
+        let (mut right, mut longest, mut last) = (0, Duration::ZERO, String::new());
+        for _ in 0..repeats() {
+            let begun = Instant::now();
+            let document = diagnose(row);
+            longest = longest.max(begun.elapsed());
+            let (cause, sentence) = first_cause(&document);
+            last = format!("{cause}: {sentence}");
+            if cause == row.cause && row.words.iter().all(|word| sentence.contains(word)) {
+                right += 1;
+            } else {
+                wrong.push(format!("{}: {last}\n{:#}", row.name, document["primary"]));
+            }
+        }
+        println!("{:<16} {right:>4}/{:<2} {:>7.1} s  {last}", row.name, repeats(), longest.as_secs_f64());
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Full at 300 Mb/s with room in every buffer: the path is the limit, and no
+/// host is told to change anything.
+#[test]
+fn root_a_path_used_to_its_capacity_accuses_nobody() {
+    let _alone = MACHINE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let healthy = ROWS.iter().find(|row| row.name == "rate").unwrap();
+    let healthy = Row { name: "healthy", ..*healthy };
+    let mut accused = Vec::new();
+    for _ in 0..2 * repeats() {
+        let document = diagnose(&healthy);
+        let fault = document["primary"]["found"]["fault"].as_bool();
+        if fault != Some(false) || !document["secondary"].is_null() {
+            accused.push(format!("{:#}\n{:#}", document["primary"], document["secondary"]));
+        }
+    }
+    println!("healthy: {} of {} accused", accused.len(), 2 * repeats());
+    assert!(accused.is_empty(), "{}", accused.join("\n"));
+}
+
+#[test]
+fn a_record_is_diagnosed_without_a_host() {
+    let record = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/records/v1/clearstream-40ge");
+    let document = run(&["diagnose", "--from", record, "--json"]).json();
+    assert_eq!(document["schema"], "clearstream.diagnosis");
+    assert!(document["observed_bps"].as_f64().unwrap() > 0.0);
+    assert!(document["stages"].as_array().unwrap().len() >= 12);
+    let page = run(&["diagnose", "--from", record]);
+    assert!(page.ok().contains("what each stage can carry"), "{}", page.stdout);
+    run(&["diagnose", "--from", record, "--trial", "999999"]).refused(9, &["999999"]);
+    run(&["diagnose", "--from", "/nonexistent/run"]).refused(9, &["/nonexistent/run"]);
+    run(&["diagnose", "localhost", "--protocol", "udp"]).refused(2, &["TCP"]);
+}

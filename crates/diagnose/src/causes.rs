@@ -14,12 +14,13 @@ type Rule = fn(&Facts<'_>) -> Option<Finding>;
 /// First the physical, which caps everything behind it; then what the sockets
 /// say; then the processors, which show only where the sockets are not the
 /// limit.
-const LIMITS: [Rule; 14] = [
+const LIMITS: [Rule; 15] = [
     hosts::path_mtu,
     hosts::pcie,
     hosts::line_rate,
     hosts::memory_pressure,
     transport::pacing_of_socket,
+    transport::sender_pauses,
     processing::slow_reader,
     transport::receiver_window,
     transport::send_buffer,

@@ -1,7 +1,7 @@
 //! From evidence to a diagnosis: pure.
 
 use clearstream_schema::diagnosis::{
-    DIAGNOSIS_SCHEMA, Diagnosis, End, Experiment, ExperimentKind, Finding, Verdict,
+    Cause, DIAGNOSIS_SCHEMA, Diagnosis, End, Experiment, ExperimentKind, Finding, Verdict,
 };
 use clearstream_schema::flow::FlowConfig;
 
@@ -44,7 +44,8 @@ fn judge(facts: &Facts<'_>) -> (Verdict, Vec<Finding>) {
     let (limit, others) = causes::find(facts);
     match limit {
         // A packet size that does not pass is seen without any sample.
-        Some(finding) if facts.is_long_enough() || facts.stalled() => (Verdict::Found(finding), others),
+        Some(finding) if matches!(finding.cause, Cause::PathMtu { .. }) => (Verdict::Found(finding), others),
+        Some(finding) if facts.is_long_enough() && !facts.stalled() => (Verdict::Found(finding), others),
         _ if facts.stalled() => {
             let flow = facts.evidence.flows.first();
             let why = flow.and_then(|flow| flow.failure.clone());

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use clearstream_schema::{
     counters::CoreCounters,
     diagnosis::{End, EvidenceItem, ExperimentKind, Role},
-    flow::{Direction, FlowConfig, FlowInterval, Interval, SideInterval, SocketSettings},
+    flow::{Direction, FlowConfig, FlowInterval, Interval, SideInterval},
     host::{HostReport, Nic},
     probe::ProbeDirection,
 };
@@ -75,6 +75,7 @@ impl Part<'_> {
 pub(crate) struct Medians {
     pub(crate) window_limited: f64,
     pub(crate) buffer_limited: f64,
+    /// Mean, not median: pauses come in lumps.
     pub(crate) busy: f64,
     pub(crate) window_fill: f64,
     pub(crate) buffer_fill: Option<f64>,
@@ -121,8 +122,6 @@ pub(crate) struct Facts<'a> {
     /// Core that takes the receiver's packets, with its share of the samples.
     pub(crate) incoming_core: Option<(u32, f64)>,
     pub(crate) one_machine: bool,
-    pub(crate) sender_settings: Option<&'a SocketSettings>,
-    pub(crate) receiver_settings: Option<&'a SocketSettings>,
 }
 
 fn most(values: impl Iterator<Item = Option<u32>>) -> Option<(u32, f64)> {
@@ -234,13 +233,6 @@ impl<'a> Facts<'a> {
         };
         let used: Vec<&Interval> = observed.intervals.iter().filter(|interval| !interval.warm_up).collect();
         let span = (used.first().map_or(0, |first| first.index), used.last().map_or(0, |last| last.index));
-        let settings = |end: End| {
-            let summary = observed.summary.as_ref()?;
-            match end {
-                End::Client => summary.client_settings.flows.first(),
-                End::Server => summary.server_settings.flows.first(),
-            }
-        };
         let one_machine = observed.summary.as_ref().is_some_and(|summary| {
             let (client, server) = (&summary.client_settings.boot_id, &summary.server_settings.boot_id);
             client.is_some() && client == server
@@ -269,8 +261,6 @@ impl<'a> Facts<'a> {
                 of_end(interval, receiving).flows.iter().map(|flow| flow.incoming_core)
             })),
             one_machine,
-            sender_settings: settings(sending),
-            receiver_settings: settings(receiving),
         };
         facts.read_sockets(observed, sending, receiving);
         facts.min_rtt_ns = facts.shortest(observed);
@@ -309,7 +299,7 @@ impl<'a> Facts<'a> {
         self.medians = Medians {
             window_limited: middle(|sample| sample.window_limited),
             buffer_limited: middle(|sample| sample.buffer_limited),
-            busy: middle(|sample| sample.busy),
+            busy: samples.iter().map(|sample| sample.busy).sum::<f64>() / samples.len().max(1) as f64,
             window_fill: middle(|sample| sample.window_fill),
             buffer_fill: median(samples.iter().filter_map(|sample| sample.buffer_fill)),
             buffer_bytes: median(samples.iter().filter_map(|sample| sample.buffer_bytes)),

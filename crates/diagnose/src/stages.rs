@@ -132,6 +132,10 @@ fn send_buffer(facts: &Facts<'_>) -> Stage {
 
 fn congestion_window(facts: &Facts<'_>) -> Stage {
     let loss = facts.loss_ratio();
+    // What a full queue drops is how the path says that it is full.
+    if facts.queue_ns() as f64 > 0.3 * facts.base_rtt_ns() as f64 && facts.base_rtt_ns() > 1_000_000 {
+        return seen(StageName::CongestionWindow, facts, "held by the queue of the path");
+    }
     if loss <= 0.0 {
         return seen(StageName::CongestionWindow, facts, "nothing was lost: the window may still grow");
     }
@@ -149,19 +153,20 @@ fn pacing(facts: &Facts<'_>) -> Stage {
 }
 
 fn thread(facts: &Facts<'_>, part: &Part<'_>, name: StageName) -> Stage {
-    match part.thread.filter(|thread| thread.run > 0.02) {
-        Some(thread) => stage(
+    match part.thread {
+        Some(thread) if thread.run > 0.02 => stage(
             name,
             Some(facts.goodput_bps / thread.run),
             format!("rate seen / {} of a core per flow", percent(thread.run)),
         ),
+        Some(_) => seen(name, facts, "its thread hardly ran"),
         None => stage(name, None, "the time of the threads is not known"),
     }
 }
 
 fn pcie(part: &Part<'_>, name: StageName) -> Stage {
     let Some(nic) = part.nic.filter(|nic| nic.pci_address.is_some()) else {
-        return stage(name, None, "no card: a virtual interface, or the one in use is not known");
+        return stage(name, None, "a virtual interface, or not known which");
     };
     match hosts::device(part.host, nic).and_then(|device| device.ceiling.as_ref()) {
         Some(ceiling) => stage(name, Some(ceiling.conservative_bps), ceiling.arithmetic.clone()),

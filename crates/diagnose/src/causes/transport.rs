@@ -376,30 +376,46 @@ fn loss_remedies(facts: &Facts<'_>) -> Vec<Remedy> {
     remedies
 }
 
+/// The socket had nothing to send for part of the time. Over a long path the
+/// clock of busy time shows it: data is outstanding for a round trip at least.
+pub(super) fn sender_pauses(facts: &Facts<'_>) -> Option<Finding> {
+    let pauses = facts.medians.busy < 0.75 && facts.base_rtt_ns() > 1_000_000;
+    (pauses && writer_rests(facts)).then(|| sender_application_finding(facts))
+}
+
 /// The socket has nothing to send, though there is room.
 pub(super) fn sender_application(facts: &Facts<'_>) -> Option<Finding> {
     let medians = &facts.medians;
     let empty = medians.buffer_fill.is_none_or(|fill| fill < 0.5) && medians.not_sent < 65_536.0;
-    let pauses = medians.busy < 0.8 && facts.base_rtt_ns() > 1_000_000;
-    let running = facts.sender.thread.map_or(0.0, |thread| thread.runnable());
-    if !(empty || pauses) || running >= 0.85 || medians.window_fill >= WINDOW_USED && !pauses {
-        return None;
-    }
-    Some(Finding {
+    let held = medians.window_fill >= WINDOW_USED;
+    (empty && !held && writer_rests(facts)).then(|| sender_application_finding(facts))
+}
+
+/// A writer that runs all the time is held by its core.
+fn writer_rests(facts: &Facts<'_>) -> bool {
+    facts.sender.thread.is_none_or(|thread| thread.runnable() < 0.85)
+}
+
+fn sender_application_finding(facts: &Facts<'_>) -> Finding {
+    let medians = &facts.medians;
+    let running = facts.sender.thread.map_or(0.0, |thread| thread.run);
+    Finding {
         cause: Cause::SenderApplication { thread_share_ratio: running },
         sentence: format!(
-            "sender application: the program on {} writes too little; its socket was empty, with room for more",
-            facts.sender.name()
+            "sender application: the program on {} writes only {}; its socket was empty part of the time, with room for more",
+            facts.sender.name(),
+            rate(facts.goodput_bps)
         ),
         fault: true,
         evidence: vec![
             facts.sampled(
                 format!(
-                    "{} of the send buffer in use, {} not sent yet",
+                    "data was outstanding {} of the time; {} of the send buffer in use, {} not sent yet",
+                    percent(medians.busy),
                     percent(medians.buffer_fill.unwrap_or(0.0)),
                     bytes(medians.not_sent as u64)
                 ),
-                "median of SK_MEMINFO_WMEM_QUEUED / SK_MEMINFO_SNDBUF, tcpi_notsent_bytes",
+                "mean of the change of tcpi_busy_time, median of SK_MEMINFO_WMEM_QUEUED / SK_MEMINFO_SNDBUF, tcpi_notsent_bytes",
             ),
             facts.sampled(
                 format!(
@@ -414,7 +430,7 @@ pub(super) fn sender_application(facts: &Facts<'_>) -> Option<Finding> {
             ),
         ],
         remedies: vec![Remedy::ChangeFlow { key: "burst-flows".to_owned(), value: 0.into() }],
-    })
+    }
 }
 
 /// The congestion window was on its way up.

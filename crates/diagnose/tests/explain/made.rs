@@ -1,0 +1,269 @@
+//! Evidence with the numbers that were measured elsewhere: socket states per
+//! interval on Linux 6.18 over 20 ms, as ratios.
+
+use std::collections::BTreeMap;
+
+use clearstream_diagnose::{Evidence, FlowObservation};
+use clearstream_schema::{
+    counters::{CoreCounters, InterfaceCounters},
+    diagnosis::ExperimentKind,
+    flow::{
+        FlowConfig, FlowInterval, FlowSettings, FlowSummary, Interval, SideInterval, SocketMemory, ThreadTime,
+    },
+    host::{HostReport, NumaNode, ProcessingUnit},
+    tcp_info::TcpInfo,
+};
+
+/// Length of an interval.
+pub const INTERVAL_NS: u64 = 200_000_000;
+
+/// What the sockets of one flow showed, interval for interval the same.
+#[derive(Debug, Clone)]
+pub struct Shown {
+    pub config: FlowConfig,
+    pub goodput_bps: f64,
+    pub rtt_ns: u64,
+    pub min_rtt_ns: u64,
+    /// Shares of the time, 0 to 1.
+    pub busy: f64,
+    pub window_limited: f64,
+    pub buffer_limited: f64,
+    pub unacked: u32,
+    pub window: u32,
+    pub mss: u32,
+    pub not_sent: u32,
+    /// Write queue / send buffer, and the send buffer.
+    pub buffer_fill: f64,
+    pub buffer: u32,
+    /// Receive memory / receive buffer, and the receive buffer.
+    pub receive_fill: f64,
+    pub receive_buffer: u32,
+    pub offered: u32,
+    pub app_limited: bool,
+    pub loss: f64,
+    pub max_pacing: Option<u64>,
+    /// Threads: on a core, waiting for one, share in user mode.
+    pub writer: (f64, f64, f64),
+    pub reader: (f64, f64, f64),
+    pub writer_core: u32,
+    pub reader_core: u32,
+    pub incoming_core: u32,
+    /// Busy and softirq share of the reader's core.
+    pub reader_core_busy: (f64, f64),
+    pub receiver_counters: Vec<(&'static str, u64)>,
+    pub interface: &'static str,
+    pub one_machine: bool,
+}
+
+impl Default for Shown {
+    /// A flow of 1 Gb/s that shows nothing odd.
+    fn default() -> Self {
+        Self {
+            config: FlowConfig::default(),
+            goodput_bps: 1e9,
+            rtt_ns: 20_100_000,
+            min_rtt_ns: 20_000_000,
+            busy: 1.0,
+            window_limited: 0.0,
+            buffer_limited: 0.0,
+            unacked: 300,
+            window: 600,
+            mss: 8948,
+            not_sent: 0,
+            buffer_fill: 0.6,
+            buffer: 8 << 20,
+            receive_fill: 0.02,
+            receive_buffer: 32 << 20,
+            offered: 16 << 20,
+            app_limited: false,
+            loss: 0.0,
+            max_pacing: None,
+            writer: (0.1, 0.01, 0.1),
+            reader: (0.2, 0.01, 0.1),
+            writer_core: 0,
+            reader_core: 1,
+            incoming_core: 2,
+            reader_core_busy: (0.3, 0.0),
+            receiver_counters: Vec::new(),
+            interface: "eth0",
+            one_machine: false,
+        }
+    }
+}
+
+fn nanos(share: f64, at: u32) -> u64 {
+    (share * INTERVAL_NS as f64) as u64 * u64::from(at + 1)
+}
+
+fn thread((run, wait, user): (f64, f64, f64)) -> ThreadTime {
+    let of = |share: f64| (share * INTERVAL_NS as f64) as u64;
+    ThreadTime { run_ns: of(run), wait_ns: of(wait), user_ns: of(run * user) }
+}
+
+impl Shown {
+    fn bytes(&self) -> u64 {
+        (self.goodput_bps / 8.0 * INTERVAL_NS as f64 / 1e9) as u64
+    }
+
+    fn sending(&self, at: u32) -> FlowInterval {
+        let sent = self.bytes() * u64::from(at + 1);
+        FlowInterval {
+            sent_bytes: self.bytes(),
+            sender_core: Some(self.writer_core),
+            sender_time: Some(thread(self.writer)),
+            tcp: Some(TcpInfo {
+                returned_bytes: 280,
+                state: 1,
+                send_mss_bytes: self.mss,
+                unacked_count: self.unacked,
+                congestion_window_count: self.window,
+                send_ssthresh_count: 100,
+                path_mtu_bytes: 9000,
+                rtt_ns: self.rtt_ns,
+                min_rtt_ns: Some(self.min_rtt_ns),
+                not_sent_bytes: Some(self.not_sent),
+                busy_ns: Some(nanos(self.busy, at)),
+                receive_window_limited_ns: Some(nanos(self.window_limited, at)),
+                send_buffer_limited_ns: Some(nanos(self.buffer_limited, at)),
+                sent_bytes: Some(sent),
+                retransmitted_bytes: Some((sent as f64 * self.loss) as u64),
+                send_window_bytes: Some(self.offered),
+                max_pacing_rate_bps: self.max_pacing,
+                delivery_rate_app_limited: self.app_limited,
+                ..TcpInfo::default()
+            }),
+            memory: Some(SocketMemory {
+                send_limit_bytes: self.buffer,
+                send_queued_bytes: (f64::from(self.buffer) * self.buffer_fill) as u32,
+                ..SocketMemory::default()
+            }),
+            ..FlowInterval::default()
+        }
+    }
+
+    fn receiving(&self) -> FlowInterval {
+        FlowInterval {
+            received_bytes: self.bytes(),
+            receiver_core: Some(self.reader_core),
+            receiver_time: Some(thread(self.reader)),
+            incoming_core: Some(self.incoming_core),
+            tcp: Some(TcpInfo { receive_window_scale: 11, ..TcpInfo::default() }),
+            memory: Some(SocketMemory {
+                receive_limit_bytes: self.receive_buffer,
+                receive_used_bytes: (f64::from(self.receive_buffer) * self.receive_fill) as u32,
+                ..SocketMemory::default()
+            }),
+            ..FlowInterval::default()
+        }
+    }
+
+    fn side(&self, at: u32, sends: bool) -> SideInterval {
+        let (busy, softirq) = self.reader_core_busy;
+        let of = |share: f64| (share * INTERVAL_NS as f64) as u64;
+        let core = CoreCounters {
+            core: self.reader_core,
+            system_ns: of(busy - softirq),
+            softirq_ns: of(softirq),
+            idle_ns: of(1.0 - busy),
+            ..CoreCounters::default()
+        };
+        let counters: BTreeMap<String, u64> =
+            self.receiver_counters.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+        SideInterval {
+            index: at,
+            start_ns: u64::from(at) * INTERVAL_NS,
+            end_ns: u64::from(at + 1) * INTERVAL_NS,
+            flows: vec![if sends { self.sending(at) } else { self.receiving() }],
+            cores: if sends { Vec::new() } else { vec![core] },
+            interfaces: vec![InterfaceCounters {
+                name: self.interface.to_owned(),
+                send_bytes: if sends { self.bytes() } else { 1 },
+                receive_bytes: if sends { 1 } else { self.bytes() },
+                ..InterfaceCounters::default()
+            }],
+            tcp_counters: if sends { BTreeMap::new() } else { counters },
+            ..SideInterval::default()
+        }
+    }
+
+    /// The flow as it would have been observed.
+    pub fn flow(&self) -> FlowObservation {
+        let intervals = (0..20).map(|at| Interval {
+            index: at,
+            warm_up: at < 2,
+            goodput_bps: self.goodput_bps,
+            client: self.side(at, true),
+            server: self.side(at, false),
+        });
+        let settings = |id: &str| FlowSettings { flows: Vec::new(), boot_id: Some(id.to_owned()) };
+        FlowObservation {
+            kind: ExperimentKind::AsAsked,
+            config: self.config.clone(),
+            intervals: intervals.collect(),
+            summary: Some(FlowSummary {
+                requested: self.config.clone(),
+                client_settings: settings("one"),
+                server_settings: settings(if self.one_machine { "one" } else { "two" }),
+                measured_ns: 18 * INTERVAL_NS,
+                received_bytes: 18 * self.bytes(),
+                goodput_bps: self.goodput_bps,
+                flow_goodput_bps: vec![self.goodput_bps],
+                retransmit_count: None,
+                loss_ratio: None,
+                rtt_ns: Some(self.rtt_ns),
+                min_rtt_ns: Some(self.min_rtt_ns),
+                client_cpu_seconds_per_gb: 0.1,
+                server_cpu_seconds_per_gb: 0.1,
+                cycles_per_byte_ratio: None,
+                zerocopy: None,
+                interrupt_core: None,
+                seen_cores: Vec::new(),
+                notices: Vec::new(),
+                complete: true,
+            }),
+            failure: None,
+        }
+    }
+
+    /// Evidence of this flow between two hosts of four cores.
+    pub fn evidence(&self) -> Evidence {
+        Evidence {
+            client: host("alpha"),
+            server: host("beta"),
+            flows: vec![self.flow()],
+            ..Evidence::default()
+        }
+    }
+}
+
+/// A host of 64 GiB and four cores with the buffers of Linux 6.18.
+pub fn host(name: &str) -> HostReport {
+    let mut host = HostReport { name: name.to_owned(), ..HostReport::default() };
+    host.kernel.page_bytes = 4096;
+    for (key, value) in [
+        ("net.ipv4.tcp_rmem", "4096 131072 33554432"),
+        ("net.ipv4.tcp_wmem", "4096 16384 4194304"),
+        ("net.ipv4.tcp_mem", "769821 1026430 1539642"),
+    ] {
+        host.kernel.sysctls.insert(key.to_owned(), value.to_owned());
+    }
+    host.nodes.push(NumaNode {
+        node: 0,
+        cores: (0..4).collect(),
+        memory_bytes: 64 << 30,
+        free_bytes: 32 << 30,
+        distances: vec![10],
+    });
+    host.processing_units = (0..4)
+        .map(|core| ProcessingUnit {
+            core,
+            online: true,
+            package: Some(0),
+            node: Some(0),
+            core_id: Some(core),
+            siblings: vec![core],
+            allowed: true,
+        })
+        .collect();
+    host
+}

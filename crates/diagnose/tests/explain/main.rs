@@ -1,0 +1,8 @@
+//! Every rule on evidence that was measured elsewhere or made by hand.
+#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(unreachable_pub, reason = "a test is a program of its own")]
+
+mod captured;
+mod made;
+mod signatures;
+mod strange;
