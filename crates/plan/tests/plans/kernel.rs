@@ -178,11 +178,7 @@ fn root_what_the_kernel_does_not_take_is_put_back() {
     let plan = lab.plan(vec![channels("1")]);
     let journal = lab.inside(|options| apply(&plan, &options)).unwrap().journal.unwrap();
     let shown = |lab: &Lab| {
-        lab.tool("ethtool -l left")
-            .lines()
-            .filter(|line| line.starts_with("RX:"))
-            .next_back()
-            .map(str::to_owned)
+        lab.tool("ethtool -l left").lines().rfind(|line| line.starts_with("RX:")).map(str::to_owned)
     };
     assert!(shown(&lab).unwrap().ends_with('1'));
     lab.inside(|options| revert(&journal, false, &options)).unwrap();
