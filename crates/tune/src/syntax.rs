@@ -50,7 +50,7 @@ pub struct Statement {
     pub key: String,
     /// Name as it was written, when that is another.
     pub written: Option<String>,
-    /// Value as meant.
+    /// Value as meant; some keys may be empty.
     pub value: String,
     /// Errors of this line are to be ignored (`-key = value`).
     pub errors_ignored: bool,
@@ -167,9 +167,6 @@ fn statement(line: u32, name: &str, value: &str) -> Result<Statement, String> {
         return Err("not a setting: write KEY = VALUE, or begin a comment with #".to_owned());
     }
     let value = meant_value(value, &mut traps);
-    if value.is_empty() {
-        return Err(format!("{key} has no value: write KEY = VALUE"));
-    }
     let written = (key != name).then(|| name.to_owned());
     Ok(Statement { line, key, written, value, errors_ignored, is_bound: false, traps })
 }
@@ -262,7 +259,6 @@ mod tests {
             }
             for statement in &parsed.statements {
                 prop_assert!(statement.line >= 1 && statement.line <= count);
-                prop_assert!(!statement.value.is_empty());
                 prop_assert!(!statement.key.contains(char::is_whitespace));
             }
         }

@@ -55,7 +55,7 @@ pub(super) fn presence(facts: &Facts<'_>, found: &mut Vec<Finding>) {
 
 fn gone(facts: &Facts<'_>, key: &Key) -> Option<Finding> {
     let successor = || match &key.successor {
-        Some(successor) => format!("delete the line; instead: {successor}"),
+        Some(successor) => format!("delete the line; what takes its place: {successor}"),
         None => "delete the line".to_owned(),
     };
     let is_here = facts.state.has_key(&key.name);
@@ -125,7 +125,7 @@ fn no_op(facts: &Facts<'_>, key: &Key, value: &Value) -> Option<Finding> {
     };
     let message = format!("{when}. {}", sentence(&key.does));
     let advice = match &key.successor {
-        Some(successor) => format!("delete the line; instead: {successor}"),
+        Some(successor) => format!("delete the line; what takes its place: {successor}"),
         None => "delete the line".to_owned(),
     };
     Some(facts.finding(&key.name, FindingClass::NoOp, "dead-key", severity, message).advise(advice))
