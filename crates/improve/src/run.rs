@@ -8,13 +8,15 @@ use std::{
 use clearstream_schema::{
     diagnosis::{self, Diagnosis},
     flow::{FlowConfig, FlowSummary},
-    improvement::{Candidate, IMPROVEMENT_SCHEMA, Improvement, LoopEnd, Runs, TriedStep, Verdict},
+    improvement::{
+        Candidate, DecisionRule, IMPROVEMENT_SCHEMA, Improvement, LoopEnd, Runs, TriedStep, Verdict,
+    },
 };
 
 use crate::{
     Bench, ImproveError, candidates,
     kept::{State, together, with_options},
-    trial::{LEAST_PAIRS, Outcome, Rule, measure},
+    trial::{LEAST_PAIRS, LEVEL, Outcome, Rule, measure},
 };
 
 /// How the loop works.
@@ -85,6 +87,12 @@ pub fn run<B: Bench>(
         version: 1,
         client,
         server,
+        rule: DecisionRule {
+            pair_count: options.pairs,
+            threshold_ratio: options.threshold_ratio,
+            level_ratio: LEVEL,
+            seed: options.seed,
+        },
         requested: config.clone(),
         kept: config.clone(),
         steps: Vec::new(),
@@ -200,7 +208,11 @@ impl Loop<'_> {
         if found.before.goodput_bps.is_empty() {
             found.before = before.clone();
         }
-        found.after = if verdict == Verdict::Kept { after.clone() } else { before.clone() };
+        let now = if verdict == Verdict::Kept { &after } else { &before };
+        // A change that was refused has no runs.
+        if !now.goodput_bps.is_empty() {
+            found.after = now.clone();
+        }
         let step = TriedStep {
             limit: sentence(diagnosis),
             candidate: candidate.clone(),

@@ -24,6 +24,8 @@ pub struct Improvement {
     pub client: String,
     /// Name of the server's host.
     pub server: String,
+    /// How changes were decided about.
+    pub rule: DecisionRule,
     /// The flow as asked for.
     pub requested: FlowConfig,
     /// The flow with the options that were kept.
@@ -44,6 +46,19 @@ pub struct Improvement {
     /// Things to know.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<Notice>,
+}
+
+/// How it is decided whether a change stays.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DecisionRule {
+    /// Pairs of runs, with and without.
+    pub pair_count: u32,
+    /// A gain below it does not matter, 0.02 for 2 %.
+    pub threshold_ratio: f64,
+    /// Probability at which a difference counts as proven.
+    pub level_ratio: f64,
+    /// Of the order within pairs.
+    pub seed: u64,
 }
 
 /// One change, measured against being without it.

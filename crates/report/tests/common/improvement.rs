@@ -6,7 +6,8 @@ use clearstream_schema::{
     diagnosis::End,
     flow::{FlowConfig, Notice},
     improvement::{
-        Candidate, Change, IMPROVEMENT_SCHEMA, Improvement, KeptJournal, LoopEnd, Runs, TriedStep, Verdict,
+        Candidate, Change, DecisionRule, IMPROVEMENT_SCHEMA, Improvement, KeptJournal, LoopEnd, Runs,
+        TriedStep, Verdict,
     },
     plan::{Effect, LinkAttribute, Setting, Step},
 };
@@ -71,6 +72,7 @@ pub(crate) fn loop_of_five() -> Improvement {
     Improvement {
         schema: IMPROVEMENT_SCHEMA.to_owned(),
         version: 1,
+        rule: DecisionRule { pair_count: 5, threshold_ratio: 0.02, level_ratio: 0.05, seed: 1 },
         client: "dtn1".to_owned(),
         server: "dtn2".to_owned(),
         requested,
