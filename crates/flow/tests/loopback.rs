@@ -53,6 +53,25 @@ fn copy() {
     both_flows(SendMethod::Copy, ReceiveMethod::Copy);
 }
 
+/// 64 KiB each 10 ms are 52 Mb/s, and one more at the start.
+#[test]
+fn a_reader_that_rests_or_computes_is_slow_and_its_thread_tells() {
+    let pause = Some(clearstream_schema::TimeSpan::from_millis(10));
+    let slow = FlowConfig { transfer: ByteCount(64 << 10), ..short() };
+    let run = |config: FlowConfig| {
+        let (summary, intervals) = measure(&config).unwrap();
+        assert!(summary.received_bytes > 0 && summary.goodput_bps < 60e6, "{}", summary.goodput_bps);
+        let times = intervals
+            .iter()
+            .flat_map(|interval| &interval.server.flows)
+            .filter_map(|flow| flow.receiver_time);
+        times.fold((0, 0), |(run, user), time| (run + time.run_ns, user + time.user_ns))
+    };
+    let (rests, _) = run(FlowConfig { receiver_pause: pause, ..slow.clone() });
+    let (computes, user) = run(FlowConfig { receiver_work: pause, ..slow });
+    assert!(rests * 2 < computes && user > 0, "{rests} {computes} {user}");
+}
+
 #[test]
 fn zerocopy() {
     both_flows(SendMethod::Zerocopy, ReceiveMethod::Copy);

@@ -15,8 +15,10 @@ use crate::{
 const SATURATED: f64 = 0.85;
 /// Receive memory used / limit of a reader that lags behind.
 const QUEUED: f64 = 0.4;
-/// Share of a core in softirqs beside which a reader does not get on.
+/// Softirqs / time of softirqs and reader beside which a reader does not get on.
 const SOFTIRQ_SHARE: f64 = 0.12;
+/// Softirqs of a core below this are nobody's trouble.
+const SOFTIRQ_LEAST: f64 = 0.04;
 
 /// The side whose thread had work all the time; the busier one of both.
 pub(super) fn saturated<'a, 'b>(facts: &'b Facts<'a>) -> Option<&'b Part<'a>> {
@@ -115,15 +117,12 @@ pub(super) fn collision(facts: &Facts<'_>) -> Option<Finding> {
     let busy = receiver.core_busy(core)?;
     // On one machine everything on the writer's core comes from the writer.
     let writers_core = facts.one_machine && facts.sender.core.is_some_and(|(writer, _)| writer == core);
-    let full = busy >= 0.85 && softirq >= SOFTIRQ_SHARE;
-    if core != incoming || usually < 0.7 || often < 0.7 || !full || writers_core {
-        return None;
-    }
-    // The reader's core must be what holds the flow: the sockets are not.
-    let held = facts.medians.window_fill >= 0.85
-        && facts.medians.window_limited < 0.2
-        && facts.queue_ns() > facts.base_rtt_ns();
-    if held && facts.base_rtt_ns() > 1_000_000 {
+    // Others may be on this core, too: of the flow's own work on it, packets
+    // are a good part.
+    let reader = receiver.thread.unwrap_or_default();
+    let of_own = softirq / (softirq + reader.run).max(f64::MIN_POSITIVE);
+    let full = busy >= 0.85 && softirq >= SOFTIRQ_LEAST && of_own >= SOFTIRQ_SHARE;
+    if core != incoming || usually < 0.7 || often < 0.7 || !full || writers_core || !suffers(facts) {
         return None;
     }
     let better = hosts::better_cores(receiver.host, core, receiver.nic.and_then(|nic| nic.node));
@@ -162,6 +161,21 @@ pub(super) fn collision(facts: &Facts<'_>) -> Option<Finding> {
             to_cores: better,
         }],
     })
+}
+
+/// A full core of the reader limits only where the reader lags, and not where
+/// the writer's core or the path is the limit.
+fn suffers(facts: &Facts<'_>) -> bool {
+    let queued = facts.medians.receive_fill.unwrap_or(0.0);
+    if facts.base_rtt_ns() < 1_000_000 {
+        return facts.sender.thread.is_none_or(|writer| writer.run < 0.9) || queued >= QUEUED;
+    }
+    let queue = facts.queue_ns() as f64 > 0.3 * facts.base_rtt_ns() as f64;
+    let path = facts.medians.window_fill >= 0.85 && queue;
+    let lags = queued >= 0.2
+        || facts.medians.window_limited >= 0.3
+        || facts.receiver.thread.is_some_and(|reader| reader.runnable() >= 0.5);
+    lags && !path
 }
 
 /// A saturated thread whose core is not on the card's node.

@@ -94,6 +94,12 @@ fn faults_are_told_with_file_line_key_and_what_was_meant() {
             "my.toml:33: link[1].ends[0].interface",
             "1 to 15",
         ),
+        (
+            "queue = \"20ms\"",
+            "queue = \"20ms\"\nblack-hole-above = 9000",
+            "my.toml:26: link[0].black-hole-above",
+            "68 to 8999",
+        ),
         ("10.2.0.2/24", "10.2.0.2", "my.toml:34: link[1].ends[1].addresses[0]", "10.0.0.1/24"),
         ("10.2.0.2/24", "10.2.0.254/24", "my.toml:34: link[1].ends[1].addresses[0]", "address of gate"),
         ("via = \"10.1.0.254\"", "via = \"10.3.0.254\"", "my.toml:10: host[0].route[0].via", "neighbour"),

@@ -4,6 +4,7 @@
 use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream, UdpSocket},
+    process::Command,
     time::{Duration, Instant},
 };
 
@@ -182,6 +183,21 @@ fn root_mtu_is_the_links() {
         let mut buffer = [0; 4000];
         assert_eq!(two.recv(&mut buffer).unwrap(), 3000 - 28);
         assert_eq!(one.send(&[0; 3000 - 27]).unwrap_err().raw_os_error(), Some(90), "EMSGSIZE");
+    }
+}
+
+/// `ping -M do -s` counts neither the IP header of 20 bytes nor ICMP's of 8.
+#[test]
+fn root_black_hole_swallows_large_packets_and_says_nothing() {
+    let file = pair("hole", "delay = \"1ms\"\nmtu = 9000\nblack-hole-above = 1500");
+    let lab = Lab::up(&file).unwrap();
+    for (size, passes) in [("1472", true), ("1473", false), ("8972", false)] {
+        let mut ping = Command::new("ping");
+        ping.args(["-c", "2", "-i", "0.2", "-W", "1", "-M", "do", "-s", size, "10.99.0.2"]);
+        let output = lab.0.command("alpha", ping).unwrap().output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.success(), passes, "{size}: {text}");
+        assert!(!text.contains("Frag needed") && !text.contains("too long"), "{text}");
     }
 }
 
