@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{clearstream, finish, run};
+use common::{clearstream, finish, run, signal};
 use serde_json::Value;
 
 /// Rows use all cores: one at a time.
@@ -196,4 +196,18 @@ fn a_record_is_diagnosed_without_a_host() {
     run(&["diagnose", "--from", record, "--trial", "999999"]).refused(9, &["999999"]);
     run(&["diagnose", "--from", "/nonexistent/run"]).refused(9, &["/nonexistent/run"]);
     run(&["diagnose", "localhost", "--protocol", "udp"]).refused(2, &["TCP"]);
+    run(&["diagnose", "localhost", "-t", "60s"]).refused(2, &["--budget"]);
+}
+
+#[test]
+fn an_interrupted_diagnosis_explains_what_there_is() {
+    let _alone = MACHINE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let child = clearstream(&["diagnose", "localhost", "--json"]).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(6));
+    signal(child.id(), "INT");
+    let ended = finish(child, Duration::from_secs(20));
+    assert_eq!(ended.code(), 130, "{}", ended.stderr);
+    let document: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(document["schema"], "clearstream.diagnosis");
+    assert_eq!(document["notices"][0]["id"], "interrupted");
 }

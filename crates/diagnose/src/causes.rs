@@ -33,7 +33,8 @@ const LIMITS: [Rule; 15] = [
 ];
 
 /// What is wrong whether or not it limits now.
-const FAULTS: [Rule; 3] = [hosts::memory_units, hosts::narrow_slot, hosts::interface_loss];
+const FAULTS: [Rule; 4] =
+    [hosts::memory_units, hosts::narrow_slot, hosts::interface_loss, hosts::receive_overrun];
 
 /// The limit, and the other things that are wrong. A later limit that matches,
 /// too, is no second finding: the first one is why it looks so.

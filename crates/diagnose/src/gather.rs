@@ -204,6 +204,10 @@ fn next(evidence: &Evidence, diagnosis: &Diagnosis, plan: &Plan) -> Option<(Expe
     match &diagnosis.primary {
         Verdict::Found(finding) => {
             kinds.extend(confirming(&finding.cause, &plan.flow));
+            let other = |remedy: &Remedy| matches!(remedy, Remedy::ChangeFlow { key, .. } if key == "congestion-control");
+            if finding.remedies.iter().any(other) {
+                kinds.push(ExperimentKind::OtherCongestionControl);
+            }
             moved = finding.remedies.iter().find_map(|remedy| match remedy {
                 Remedy::MoveThread { to_cores, .. } => to_cores.first().copied(),
                 _ => None,
@@ -249,6 +253,7 @@ fn confirming(cause: &Cause, asked: &FlowConfig) -> Option<ExperimentKind> {
             Some(ExperimentKind::OtherReceiverCore)
         }
         Cause::NumaRemote { .. } => Some(ExperimentKind::OtherSenderCore),
+        Cause::StillRamping { .. } => Some(ExperimentKind::Longer),
         _ => None,
     }
 }

@@ -26,6 +26,13 @@ pub(crate) fn goal_bps(facts: &Facts<'_>) -> f64 {
     lines.reduce(f64::min).unwrap_or(2.0 * facts.goodput_bps).max(1.0)
 }
 
+/// The goal, and where it comes from when nobody told it.
+pub(crate) fn goal_words(facts: &Facts<'_>) -> String {
+    let goal = goal_bps(facts);
+    let guessed = facts.evidence.goal.is_none() && (goal - 2.0 * facts.goodput_bps).abs() < 1.0;
+    if guessed { format!("{} (twice the rate seen)", rate(goal)) } else { rate(goal) }
+}
+
 fn stage(name: StageName, ceiling_bps: Option<f64>, basis: impl Into<String>) -> Stage {
     let ceiling_bps = ceiling_bps.filter(|ceiling| ceiling.is_finite() && *ceiling > 0.0);
     Stage { name, ceiling_bps, at_least: false, limiting: false, basis: basis.into() }

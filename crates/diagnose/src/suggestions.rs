@@ -2,8 +2,7 @@
 
 use clearstream_schema::{
     diagnosis::{
-        End, EvidenceItem, Experiment, ExperimentKind, ExperimentResult, Finding, Remedy, Role, Suggestion,
-        Verdict,
+        End, Experiment, ExperimentKind, ExperimentResult, Finding, Remedy, Role, Suggestion, Verdict,
     },
     flow::{Direction, FlowConfig},
 };
@@ -50,18 +49,6 @@ pub(crate) fn variant(kind: ExperimentKind, asked: &FlowConfig) -> FlowConfig {
         ExperimentKind::OtherCongestionControl => flow.congestion_control = Some("bbr".to_owned()),
     }
     flow
-}
-
-/// What an experiment says beside the flow diagnosed.
-pub(crate) fn compared(facts: &Facts<'_>, experiment: &FlowObservation) -> EvidenceItem {
-    EvidenceItem {
-        statement: result(facts, experiment).conclusion,
-        source: format!(
-            "flow of {} with {} flow(s), {:?}, against the flow asked for",
-            experiment.config.duration, experiment.config.flows, experiment.config.direction
-        )
-        .to_lowercase(),
-    }
 }
 
 /// An experiment's figure and meaning.

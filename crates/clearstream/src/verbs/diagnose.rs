@@ -50,6 +50,15 @@ impl DiagnoseArgs {
                 "diagnose explains TCP flows: leave --protocol out, or look at loss with `clearstream flow --protocol udp`",
             ));
         }
+        let default = FlowConfig::default();
+        if self.config.duration != default.duration
+            && self.config.duration.0.saturating_add(self.config.warm_up.0) > self.budget.0
+        {
+            return Err(CommandError::Usage(format!(
+                "a flow of {} and its warm-up do not fit into a budget of {}: write a longer --budget",
+                self.config.duration, self.budget
+            )));
+        }
         let stop = interrupt::stop_flag()?;
         let begun = Instant::now();
         let evidence = match &self.from {

@@ -279,3 +279,32 @@ pub(super) fn interface_loss(facts: &Facts<'_>) -> Option<Finding> {
         }],
     })
 }
+
+/// The backlog of a core was full (`netdev_max_backlog`, with RPS): packets
+/// were dropped that had arrived. The counters are of a whole machine, so that
+/// two hosts on one say nothing of either.
+pub(super) fn receive_overrun(facts: &Facts<'_>) -> Option<Finding> {
+    let part = &facts.receiver;
+    let dropped = part.cores.iter().map(|core| core.softnet_dropped_count).fold(0, u64::saturating_add);
+    if dropped == 0 || facts.one_machine {
+        return None;
+    }
+    Some(Finding {
+        cause: Cause::ReceiveOverrun { end: part.end, dropped_packet_count: dropped },
+        sentence: format!(
+            "{} dropped {dropped} packets that had arrived: the backlog of a core was full",
+            part.name()
+        ),
+        fault: true,
+        evidence: vec![EvidenceItem {
+            statement: format!("{dropped} packets dropped while the flow ran"),
+            source: format!("{}: /proc/net/softnet_stat, column 2", part.name()),
+        }],
+        remedies: vec![Remedy::RaiseSysctl {
+            end: part.end,
+            name: "net.core.netdev_max_backlog".to_owned(),
+            field: 0,
+            at_least: 10_000,
+        }],
+    })
+}

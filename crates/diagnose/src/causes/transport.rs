@@ -7,7 +7,7 @@ use super::processing::saturated;
 use crate::{
     facts::Facts,
     formulas, hosts,
-    stages::goal_bps,
+    stages::{goal_bps, goal_words},
     words::{bytes, percent, rate, time},
 };
 
@@ -83,7 +83,7 @@ pub(super) fn receiver_window(facts: &Facts<'_>) -> Option<Finding> {
             bytes(window as u64),
             time(facts.base_rtt_ns()),
             rate(formulas::window_bps(window, facts.base_rtt_ns()) * facts.flow_count),
-            rate(goal),
+            goal_words(facts),
             bytes(needed_window),
         ),
         cause: Cause::ReceiverWindow {
@@ -226,7 +226,7 @@ fn send_buffer_finding(facts: &Facts<'_>, explicit: Option<u64>, buffer: f64, ce
             bytes(buffer as u64),
             time(facts.base_rtt_ns()),
             rate(ceiling),
-            rate(goal),
+            goal_words(facts),
             bytes(needed)
         ),
         fault: true,
@@ -264,7 +264,7 @@ pub(super) fn path_capacity(facts: &Facts<'_>) -> Option<Finding> {
     if !held || relative < STANDING_QUEUE || own {
         return None;
     }
-    let mut evidence = vec![
+    let evidence = vec![
         facts.sampled(
             format!(
                 "rtt {} against {} at least: {} of it in a queue",
@@ -283,9 +283,6 @@ pub(super) fn path_capacity(facts: &Facts<'_>) -> Option<Finding> {
             "change of tcpi_bytes_retrans / tcpi_bytes_sent",
         ),
     ];
-    if let Some(several) = facts.experiment(clearstream_schema::diagnosis::ExperimentKind::SeveralFlows) {
-        evidence.push(crate::suggestions::compared(facts, several));
-    }
     Some(Finding {
         cause: Cause::PathCapacity { rate_bps: facts.goodput_bps, queue_ns },
         sentence: format!(
@@ -337,7 +334,7 @@ pub(super) fn loss(facts: &Facts<'_>) -> Option<Finding> {
             "loss: {:.4} % of the bytes were lost without a queue to overflow, which allows {} ({formula}); {} tolerate {:.1e} %",
             loss * 100.0,
             rate(bound),
-            rate(goal),
+            goal_words(facts),
             tolerable * 100.0
         ),
         fault: true,
