@@ -86,11 +86,12 @@ impl Evidence {
             let document = document?;
             match &document.outcome {
                 TrialOutcome::Probe(summary) => probe = Some((**summary).clone()),
-                TrialOutcome::Flow(summary) if takes(&document, summary, trial) => {
-                    if best.as_ref().is_none_or(|(_, best)| summary.goodput_bps > best.goodput_bps) {
-                        let summary = (**summary).clone();
-                        best = Some((document, summary));
-                    }
+                TrialOutcome::Flow(summary)
+                    if takes(&document, summary, trial)
+                        && best.as_ref().is_none_or(|(_, best)| summary.goodput_bps > best.goodput_bps) =>
+                {
+                    let summary = (**summary).clone();
+                    best = Some((document, summary));
                 }
                 _ => {}
             }

@@ -39,8 +39,10 @@ pub fn explain(evidence: &Evidence) -> Diagnosis {
 }
 
 fn judge(facts: &Facts<'_>) -> (Verdict, Vec<Finding>) {
-    let unknown =
-        |because: String| Verdict::Unknown { because, experiment: suggestions::most_informative(facts) };
+    let unknown = |because: String| Verdict::Unknown {
+        because,
+        experiment: Box::new(suggestions::most_informative(facts)),
+    };
     let (limit, others) = causes::find(facts);
     match limit {
         // A packet size that does not pass is seen without any sample.
@@ -85,11 +87,11 @@ fn without_flow(evidence: &Evidence) -> Diagnosis {
         min_rtt_ns: None,
         primary: Verdict::Unknown {
             because: "no flow was run".to_owned(),
-            experiment: Experiment {
+            experiment: Box::new(Experiment {
                 kind: ExperimentKind::AsAsked,
                 question: "a flow between the two hosts".to_owned(),
                 flow: flow.clone(),
-            },
+            }),
         },
         flow,
         secondary: Vec::new(),

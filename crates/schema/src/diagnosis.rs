@@ -86,7 +86,7 @@ pub enum Verdict {
         /// Why it does not tell, one sentence.
         because: String,
         /// The most informative experiment.
-        experiment: Experiment,
+        experiment: Box<Experiment>,
     },
 }
 
