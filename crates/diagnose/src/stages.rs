@@ -73,7 +73,12 @@ pub(crate) fn all(facts: &Facts<'_>, verdict: &Verdict) -> Vec<Stage> {
         && let Some(stage) = stages.iter_mut().find(|stage| stage.name == name)
     {
         stage.limiting = true;
-        if stage.at_least || stage.ceiling_bps.is_none() {
+        // A core that others share, too, gives less than the flow's own part says.
+        let core = matches!(
+            finding.cause,
+            Cause::Cpu { .. } | Cause::NumaRemote { .. } | Cause::InterruptCollision { .. }
+        );
+        if stage.at_least || stage.ceiling_bps.is_none() || core {
             stage.at_least = false;
             stage.ceiling_bps = Some(facts.goodput_bps);
             stage.basis = "the rate seen: this is the limit".to_owned();

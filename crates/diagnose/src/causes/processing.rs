@@ -125,7 +125,9 @@ pub(super) fn collision(facts: &Facts<'_>) -> Option<Finding> {
     if core != incoming || usually < 0.7 || often < 0.7 || !full || writers_core || !suffers(facts) {
         return None;
     }
-    let better = hosts::better_cores(receiver.host, core, receiver.nic.and_then(|nic| nic.node));
+    let mut better = hosts::better_cores(receiver.host, core, receiver.nic.and_then(|nic| nic.node));
+    // The writer's core is no better where both ends are one machine.
+    better.retain(|core| !facts.one_machine || facts.sender.core.is_none_or(|(writer, _)| writer != *core));
     Some(Finding {
         cause: Cause::InterruptCollision {
             end: receiver.end,
@@ -154,11 +156,12 @@ pub(super) fn collision(facts: &Facts<'_>) -> Option<Finding> {
                 "/proc/stat of the receiver, all intervals",
             ),
         ],
-        remedies: vec![Remedy::MoveThread {
-            role: Role::Receiver,
-            end: receiver.end,
-            off_core: core,
-            to_cores: better,
+        remedies: vec![if better.is_empty() {
+            Remedy::Physical {
+                what: "steer the packets to a core of their own: there is none left here".to_owned(),
+            }
+        } else {
+            Remedy::MoveThread { role: Role::Receiver, end: receiver.end, off_core: core, to_cores: better }
         }],
     })
 }
