@@ -4,6 +4,7 @@
 //! -- --nocapture` prints the whole table for so many repeats; a path without
 //! a fault is diagnosed twice as often.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
+#![allow(clippy::print_stdout, reason = "the table is for people")]
 
 mod common;
 
