@@ -48,9 +48,15 @@ pub fn apply(plan: &Plan, options: &Options) -> Result<Applied, PlanError> {
     let locked = Locked::lock(&options.journals)?;
     locked.sweep()?;
     refuse_interrupted(options, &identity)?;
-    let (indices, changes): (Vec<usize>, Vec<Change>) = changes(plan, options)?.into_iter().unzip();
-    if changes.is_empty() {
-        return Ok(Applied { journal: None, changed: indices });
+    let changes = changes(plan, options)?;
+    let changed: Vec<usize> = changes
+        .iter()
+        .enumerate()
+        .filter(|(_, change)| !change.was_right())
+        .map(|(index, _)| index)
+        .collect();
+    if changed.is_empty() {
+        return Ok(Applied { journal: None, changed });
     }
     let now = Timestamp::now();
     let (name, path) = locked.free_name(now);
@@ -64,21 +70,21 @@ pub fn apply(plan: &Plan, options: &Options) -> Result<Applied, PlanError> {
     };
     let mut journal = Journal::create(path, name.clone(), head, || options.tell(Event::JournalBegun))?;
     options.tell(Event::Journaled { journal: &name });
-    for (change, step) in indices.iter().enumerate() {
-        journal.mark(Mark::Writing(change)).or_else(|error| undo_unwritten(&mut journal, error, options))?;
-        if let Err(source) = write_back(&journal.head.changes[change], options) {
-            return undo(&mut journal, step + 1, source, options);
+    for &index in &changed {
+        journal.mark(Mark::Writing(index)).or_else(|error| undo_unwritten(&mut journal, error, options))?;
+        if let Err(source) = write_back(&journal.head.changes[index], options) {
+            return undo(&mut journal, index + 1, source, options);
         }
     }
-    // A later step may have changed what an earlier one wrote.
-    for (change, step) in journal.head.changes.clone().iter().zip(&indices) {
+    // A later step may have changed what an earlier one wrote or found right.
+    for (index, change) in journal.head.changes.clone().iter().enumerate() {
         if let Err(source) = holds(&change.setting, &change.new, options) {
-            return undo(&mut journal, step + 1, source, options);
+            return undo(&mut journal, index + 1, source, options);
         }
     }
     journal.mark(Mark::Applied).or_else(|error| undo_unwritten(&mut journal, error, options))?;
     options.tell(Event::Ended);
-    Ok(Applied { journal: Some(name), changed: indices })
+    Ok(Applied { journal: Some(name), changed })
 }
 
 fn check_fits(plan: &Plan, here: &Identity) -> Result<(), PlanError> {
@@ -116,12 +122,12 @@ fn refuse_interrupted(options: &Options, here: &Identity) -> Result<(), PlanErro
     Ok(())
 }
 
-/// What has to be written, by index of the step. Nothing is written while
-/// this looks whether all of it can be, forth and back.
-fn changes(plan: &Plan, options: &Options) -> Result<Vec<(usize, Change)>, PlanError> {
+/// Every step with what is there now. Nothing is written while this looks
+/// whether all that has to be can be, forth and back.
+fn changes(plan: &Plan, options: &Options) -> Result<Vec<Change>, PlanError> {
     let target = &options.target;
     let mut changes = Vec::new();
-    for (index, step) in plan.steps.iter().enumerate() {
+    for step in &plan.steps {
         let setting = step.setting.clone();
         let Some(new) = step.desired.clone() else {
             let reason = "cannot be taken away: give the text that it is to hold".to_owned();
@@ -129,12 +135,12 @@ fn changes(plan: &Plan, options: &Options) -> Result<Vec<(usize, Change)>, PlanE
         };
         let old = target.read(&setting).map_err(PlanError::Unfit)?;
         let old = old.ok_or_else(|| PlanError::Unfit(Fault::Absent.of(&setting)))?;
-        if same(&setting, &new, &old) {
-            continue;
+        let change = Change { setting, old, new };
+        if !change.was_right() {
+            target.check(&change.setting, &change.new).map_err(PlanError::Unfit)?;
+            target.check(&change.setting, &change.old).map_err(PlanError::Unfit)?;
         }
-        target.check(&setting, &new).map_err(PlanError::Unfit)?;
-        target.check(&setting, &old).map_err(PlanError::Unfit)?;
-        changes.push((index, Change { setting, old, new }));
+        changes.push(change);
     }
     Ok(changes)
 }

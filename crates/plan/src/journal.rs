@@ -12,7 +12,7 @@ use std::{
 use clearstream_schema::plan::{JournalState, Setting};
 use serde::{Deserialize, Serialize};
 
-use crate::{Identity, PlanError};
+use crate::{Identity, PlanError, meaning::same};
 
 pub(crate) const SCHEMA: &str = "clearstream.plan-journal";
 pub(crate) const VERSION: u32 = 1;
@@ -30,12 +30,21 @@ pub(crate) struct Head {
     pub(crate) changes: Vec<Change>,
 }
 
-/// A setting with the text before and after.
+/// A setting with the text before and after. Where both are alike, the plan
+/// found it right: it is here because the kernel may couple it to another one,
+/// and taking that one back must not leave it changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Change {
     pub(crate) setting: Setting,
     pub(crate) old: String,
     pub(crate) new: String,
+}
+
+impl Change {
+    /// The plan had nothing to change here.
+    pub(crate) fn was_right(&self) -> bool {
+        same(&self.setting, &self.old, &self.new)
+    }
 }
 
 /// The lines after the first.
@@ -51,6 +60,10 @@ pub(crate) enum Mark {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
         force: bool,
+        /// Indices of settings that were right before and are not now, because
+        /// somebody else changed them: theirs, and left so.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        left_alone: Vec<usize>,
     },
     /// All old values are back.
     Reverted,
@@ -86,6 +99,15 @@ impl Journal {
             Mark::Reverting { reason, .. } => reason.as_deref(),
             _ => None,
         })
+    }
+
+    /// What the revert that was begun leaves alone.
+    pub(crate) fn left_alone(&self) -> Vec<usize> {
+        let begun = self.marks.iter().rev().find_map(|mark| match mark {
+            Mark::Reverting { left_alone, .. } => Some(left_alone.clone()),
+            _ => None,
+        });
+        begun.unwrap_or_default()
     }
 
     /// The revert that was begun was a forced one.

@@ -1,6 +1,6 @@
 //! Putting back what a journal found.
 
-use clearstream_schema::plan::Setting;
+use clearstream_schema::plan::{JournalState, Setting};
 
 use crate::{
     Conflict, Event, Fault, Options, PlanError,
@@ -23,14 +23,17 @@ pub(crate) fn restore(
     force: bool,
     options: &Options,
 ) -> Result<u64, PlanError> {
-    if !force {
+    // A revert that was begun has looked already: what is neither old nor new
+    // now, the kernel took along with what was written since.
+    if !force && journal.state() != JournalState::Reverting {
         let conflicts = conflicts(journal, options)?;
         if !conflicts.is_empty() {
             return Err(PlanError::Conflicts { journal: journal.name.clone(), conflicts });
         }
     }
     check_writable(journal, force, options)?;
-    journal.mark(Mark::Reverting { reason, force })?;
+    let left_alone = foreign(journal, options)?;
+    journal.mark(Mark::Reverting { reason, force, left_alone })?;
     options.tell(Event::Reverting);
     let count = put_back(journal, options, |journal, index| journal.mark(Mark::Writing(index)))?;
     journal.mark(Mark::Reverted)?;
@@ -45,6 +48,9 @@ fn conflicts(journal: &Journal, options: &Options) -> Result<Vec<Conflict>, Plan
     let mut conflicts = Vec::new();
     for (index, change) in journal.head.changes.iter().enumerate() {
         let Change { setting, old, new } = change;
+        if change.was_right() {
+            continue;
+        }
         let live = live(setting, options)?;
         if in_flight != Some(index) && !same(setting, old, &live) && !same(setting, new, &live) {
             let (setting, ours, old) = (setting.clone(), new.clone(), old.clone());
@@ -54,10 +60,31 @@ fn conflicts(journal: &Journal, options: &Options) -> Result<Vec<Conflict>, Plan
     Ok(conflicts)
 }
 
+/// Settings that the plan found right and somebody has changed since. While a
+/// plan is half applied or half reverted there are no new ones: then the kernel
+/// took them along with what was written.
+fn foreign(journal: &Journal, options: &Options) -> Result<Vec<usize>, PlanError> {
+    if journal.is_interrupted() {
+        return Ok(journal.left_alone());
+    }
+    let mut found = Vec::new();
+    for (index, change) in journal.head.changes.iter().enumerate().filter(|(_, change)| change.was_right()) {
+        match live(&change.setting, options) {
+            Ok(live) if same(&change.setting, &change.old, &live) => {}
+            // Changed, or gone.
+            Ok(_) => found.push(index),
+            Err(PlanError::Unfit(error)) if error.is_absent() => found.push(index),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
 /// What has to be written can be; forced, a setting that is gone is left out.
 fn check_writable(journal: &Journal, force: bool, options: &Options) -> Result<(), PlanError> {
-    for Change { setting, old, .. } in &journal.head.changes {
+    for change @ Change { setting, old, .. } in &journal.head.changes {
         match live(setting, options) {
+            _ if change.was_right() => {}
             Err(PlanError::Unfit(error)) if force && error.is_absent() => {}
             Err(error) => return Err(error),
             Ok(live) if same(setting, old, &live) => {}
@@ -75,7 +102,9 @@ pub(crate) fn put_back(
 ) -> Result<u64, PlanError> {
     // The last change first. A default qdisc comes after all others, because
     // the kernel makes it anew by the sysctls and queues that it finds then.
-    let mut order: Vec<usize> = (0..journal.head.changes.len()).rev().collect();
+    let left_alone = journal.left_alone();
+    let mut order: Vec<usize> =
+        (0..journal.head.changes.len()).rev().filter(|index| !left_alone.contains(index)).collect();
     order.sort_by_key(|&index| {
         let change = &journal.head.changes[index];
         matches!(change.setting, Setting::Qdisc { .. }) && is_default(&change.old)
@@ -102,7 +131,8 @@ pub(crate) fn put_back(
             return Ok(written);
         }
     }
-    for Change { setting, old, .. } in &journal.head.changes {
+    for &index in &order {
+        let Change { setting, old, .. } = &journal.head.changes[index];
         let found = live(setting, options)?;
         if !same(setting, old, &found) {
             let (setting, wanted) = (setting.clone(), old.clone());

@@ -57,7 +57,7 @@ fn entry(name: String, here: &Identity, options: &Options) -> JournalEntry {
             state: state(&journal, here),
             here: is_here(&journal.head.identity, here),
             note: journal.reason().map(str::to_owned),
-            changed_count: journal.head.changes.len() as u64,
+            changed_count: journal.head.changes.iter().filter(|change| !change.was_right()).count() as u64,
             time: Some(journal.head.time),
             purpose: Some(journal.head.purpose),
             host: Some(journal.head.identity.name),

@@ -96,6 +96,28 @@ fn a_plan() -> impl Strategy<Value = Plan> {
     })
 }
 
+/// Key 1 takes key 2 along: what was right without being written comes back,
+/// too, unless somebody else has changed it meanwhile.
+#[test]
+fn what_was_right_already_comes_back_when_the_kernel_takes_it_along() {
+    let plan = plan("model", "model", vec![step(key(1), "1"), step(key(2), "1")]);
+    for foreign in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let model = Model::new(&[0, 0, 1, 0, 0]);
+        let options = Options::new(model.clone(), folder.path());
+        let applied = apply(&plan, &options).unwrap();
+        assert_eq!(applied.changed, [0]);
+        assert_eq!(history(&options).unwrap()[0].changed_count, 1);
+        if foreign {
+            model.write(&key(2), "7").unwrap();
+        }
+        revert(&applied.journal.unwrap(), false, &options).unwrap();
+        assert_eq!(model.values()[&key(1)], 0);
+        // The coupling itself takes a foreign value along; nothing of ours writes it.
+        assert_eq!(model.values()[&key(2)], if foreign { 0 } else { 1 });
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 60, ..ProptestConfig::default() })]
 
