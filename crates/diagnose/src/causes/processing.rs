@@ -153,7 +153,7 @@ pub(super) fn collision(facts: &Facts<'_>) -> Option<Finding> {
             ),
             facts.sampled(
                 format!("core {core}: {} busy, {} in softirqs", percent(busy), percent(softirq)),
-                "/proc/stat of the receiver, all intervals",
+                "times of the receiver's cores (proc/stat), all intervals",
             ),
         ],
         remedies: vec![if better.is_empty() {
