@@ -104,7 +104,7 @@ pub(crate) fn with_options(base: &FlowConfig, candidate: &Candidate) -> Result<F
 
 /// All changes of several candidates as one; of two changes of the same place
 /// the later counts.
-pub(crate) fn together(candidates: &[Candidate]) -> Candidate {
+pub(crate) fn together(candidates: &[Candidate], reason: &str) -> Candidate {
     let mut changes: Vec<Change> = Vec::new();
     for change in candidates.iter().flat_map(|candidate| &candidate.changes) {
         changes.retain(|earlier| place(earlier) != place(change));
@@ -112,9 +112,9 @@ pub(crate) fn together(candidates: &[Candidate]) -> Candidate {
     }
     let titles: Vec<&str> = candidates.iter().map(|candidate| candidate.title.as_str()).collect();
     Candidate {
-        id: "all-kept".to_owned(),
+        id: format!("together: {}", titles.join("; ")),
         title: titles.join("; "),
-        reason: "everything that was kept, against the flow and the hosts as they were".to_owned(),
+        reason: reason.to_owned(),
         changes,
     }
 }

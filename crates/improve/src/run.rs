@@ -32,6 +32,10 @@ pub struct Options {
     pub seed: u64,
 }
 
+/// Why changes that each proved nothing are tried together once.
+const CLOSE_LIMITS: &str =
+    "each of these alone proved nothing: limits that lie close to each other hide one another";
+
 /// What happens meanwhile.
 #[derive(Debug)]
 pub enum Event<'a> {
@@ -145,6 +149,8 @@ impl Loop<'_> {
         on_event: &mut dyn FnMut(Event<'_>),
     ) -> Result<LoopEnd, ImproveError> {
         let mut tried: Vec<String> = Vec::new();
+        // Tried since the last one that was kept, and no worse.
+        let mut near: Vec<Candidate> = Vec::new();
         'diagnosed: loop {
             if let Some(end) = self.over() {
                 return Ok(end);
@@ -168,14 +174,36 @@ impl Loop<'_> {
                 let Some(verdict) = self.step(state, found, &diagnosis, &candidate, on_event)? else {
                     return Ok(LoopEnd::Stopped);
                 };
-                if verdict == Verdict::Kept {
-                    found.kept = with_options(&found.kept, &candidate)?;
-                    kept.push(candidate);
-                    // The limit is another one now.
-                    continue 'diagnosed;
+                match verdict {
+                    Verdict::Kept => {
+                        found.kept = with_options(&found.kept, &candidate)?;
+                        kept.push(candidate);
+                        // The limit is another one now: they may help after all.
+                        tried.retain(|id| near.iter().all(|candidate| candidate.id != *id));
+                        near.clear();
+                        continue 'diagnosed;
+                    }
+                    Verdict::NotProven => near.push(candidate),
+                    _ => {}
                 }
             }
-            return Ok(LoopEnd::NothingLeft);
+            let all = together(&near, CLOSE_LIMITS);
+            if near.len() < 2 || tried.contains(&all.id) {
+                return Ok(LoopEnd::NothingLeft);
+            }
+            if let Some(end) = self.over() {
+                return Ok(end);
+            }
+            tried.push(all.id.clone());
+            match self.step(state, found, &diagnosis, &all, on_event)? {
+                None => return Ok(LoopEnd::Stopped),
+                Some(Verdict::Kept) => {
+                    found.kept = with_options(&found.kept, &all)?;
+                    kept.push(all);
+                    near.clear();
+                }
+                Some(_) => return Ok(LoopEnd::NothingLeft),
+            }
         }
     }
 
@@ -246,7 +274,7 @@ impl Loop<'_> {
         on_event: &mut dyn FnMut(Event<'_>),
     ) -> Result<(), ImproveError> {
         on_event(Event::Confirming);
-        let all = together(kept);
+        let all = together(kept, "everything that was kept, against the flow and the hosts as they were");
         state.take_all_back()?;
         let outcome =
             measure(state, &found.requested, &all, self.rule(0), self.stop, &mut |pair, with, summary| {
