@@ -2,7 +2,7 @@
 
 use clearstream_schema::{
     CoreList,
-    diagnosis::{Diagnosis, End, Finding, Remedy, Role, Verdict},
+    diagnosis::{Cause, Diagnosis, End, Finding, Remedy, Role, Verdict},
     flow::FlowConfig,
     improvement::{Candidate, Change},
     plan::{Effect, LinkAttribute, Setting, Step},
@@ -16,7 +16,8 @@ const KEYS_OF_THE_MEASUREMENT: [&str; 5] = ["duration", "bytes", "warm-up", "int
 
 /// Changes worth a trial: the remedies of the primary cause, then those of the
 /// secondary ones, then the experiment that an unclear diagnosis asks for, then
-/// the scheduler's own choice where the flow's threads were pinned.
+/// the scheduler's own choice where the flow's threads were pinned (first, when
+/// a core is what limits).
 ///
 /// # Errors
 /// When a host cannot be asked for a setting's present value.
@@ -35,6 +36,10 @@ pub fn candidates<B: Bench + ?Sized>(
         Verdict::Found(finding) => Some(finding),
         Verdict::Unknown { .. } => None,
     };
+    // A core that is too small for what was put on it: first without the pins.
+    if primary.is_some_and(|finding| matches!(finding.cause, Cause::Cpu { .. })) {
+        add(unpinned(config));
+    }
     for finding in primary.into_iter().chain(&diagnosis.secondary) {
         for remedy in &finding.remedies {
             of_remedy(bench, remedy, finding, config)?.into_iter().for_each(&mut add);

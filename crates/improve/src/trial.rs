@@ -18,6 +18,9 @@ pub(crate) const LEAST_PAIRS: u32 = 4;
 pub(crate) const LEVEL: f64 = 0.05;
 /// Prices (CPU time, retransmits, delay) below this ratio are not looked at.
 const NEGLIGIBLE_PRICE: f64 = 1.10;
+/// From this gain on, delay under load is no price: a flow that reaches the
+/// path's capacity fills its queue, whatever the reason that it did not before.
+const DELAY_GAIN: f64 = 1.10;
 
 /// What a trial gave.
 #[derive(Debug)]
@@ -157,7 +160,7 @@ fn price(before: &Runs, after: &Runs, gain: f64, seed: u64) -> Option<String> {
             after.retransmits_per_gb.iter().map(|count| count + 1.0).collect(),
         ),
     ];
-    if let (Some(before), Some(after)) = (delay(before), delay(after)) {
+    if let (Some(before), Some(after), true) = (delay(before), delay(after), gain < DELAY_GAIN) {
         looked_at.push(("round-trip time under load", " ms", before, after));
     }
     looked_at.into_iter().find_map(|(what, unit, before, after)| {
@@ -222,15 +225,21 @@ mod tests {
     #[test]
     fn a_price_larger_than_the_gain_is_refused_and_named() {
         let slow = [1.0, 1.01, 1.02, 1.0, 1.01];
-        let faster = [1.2, 1.21, 1.22, 1.2, 1.21];
+        let (faster, little) = ([1.2, 1.21, 1.22, 1.2, 1.21], [1.05, 1.06, 1.07, 1.05, 1.06]);
+        let delayed =
+            |with: &[f64]| decide(runs(&slow, 0.2, 0.0, 17), runs(with, 0.2, 0.0, 40), RULE).verdict;
+        assert_eq!(delayed(&faster), Verdict::Kept, "a full path has a full queue");
+        let verdict = delayed(&little);
+        assert!(
+            matches!(&verdict, Verdict::SideEffect { what } if what.contains("round-trip")),
+            "{verdict:?}"
+        );
         let after = |cpu, retransmits, rtt| {
             decide(runs(&slow, 0.2, 0.0, 17), runs(&faster, cpu, retransmits, rtt), RULE).verdict
         };
         assert_eq!(after(0.2, 0.0, 17), Verdict::Kept);
         assert_eq!(after(0.23, 0.0, 17), Verdict::Kept, "15 % dearer for 20 % more");
-        for (cpu, retransmits, rtt, named) in
-            [(0.3, 0.0, 17, "CPU"), (0.2, 50.0, 17, "retransmitted"), (0.2, 0.0, 40, "round-trip")]
-        {
+        for (cpu, retransmits, rtt, named) in [(0.3, 0.0, 17, "CPU"), (0.2, 50.0, 17, "retransmitted")] {
             let verdict = after(cpu, retransmits, rtt);
             assert!(matches!(&verdict, Verdict::SideEffect { what } if what.contains(named)), "{verdict:?}");
         }
