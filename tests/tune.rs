@@ -221,6 +221,11 @@ ends = [
     let expected = if control.ok().starts_with("bbr") { "400556032" } else { "200278016" };
     assert_eq!(wmem()[2], expected);
     inside(&name, journals, &["tune", "verify", plan]).ok();
+    // The plan is in the journal, too.
+    let journal = applied["journal"].as_str().unwrap();
+    let of_journal = inside(&name, journals, &["tune", "verify", journal]);
+    assert!(of_journal.ok().contains("tcp_wmem"), "{}", of_journal.stdout);
+    inside(&name, journals, &["tune", "verify"]).ok();
     let again = inside(&name, journals, &["tune", "apply", plan, "--yes", "--json"]).json();
     assert_eq!(again["changed_count"], 0);
     let report = inside(&name, journals, &["tune", "history", "--json"]).json();
@@ -229,5 +234,7 @@ ends = [
     inside(&name, journals, &["tune", "revert"]).ok();
     assert_eq!(wmem(), before);
     inside(&name, journals, &["tune", "revert"]).refused(2, &["history"]);
+    inside(&name, journals, &["tune", "verify"]).refused(2, &["history"]);
+    inside(&name, journals, &["tune", "verify", journal]).refused_with(8);
     drop(lab);
 }

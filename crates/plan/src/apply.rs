@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The version of plans that is read.
-const PLAN_VERSION: u32 = 1;
+pub(crate) const PLAN_VERSION: u32 = 1;
 
 /// What applying did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,7 +135,7 @@ fn changes(plan: &Plan, options: &Options) -> Result<Vec<Change>, PlanError> {
         };
         let old = target.read(&setting).map_err(PlanError::Unfit)?;
         let old = old.ok_or_else(|| PlanError::Unfit(Fault::Absent.of(&setting)))?;
-        let change = Change { setting, old, new };
+        let change = Change { setting, old, new, effect: step.effect };
         if !change.was_right() {
             target.check(&change.setting, &change.new).map_err(PlanError::Unfit)?;
             target.check(&change.setting, &change.old).map_err(PlanError::Unfit)?;

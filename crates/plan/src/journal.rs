@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clearstream_schema::plan::{JournalState, Setting};
+use clearstream_schema::plan::{Effect, JournalState, Setting};
 use serde::{Deserialize, Serialize};
 
 use crate::{Identity, PlanError, meaning::same};
@@ -38,6 +38,13 @@ pub(crate) struct Change {
     pub(crate) setting: Setting,
     pub(crate) old: String,
     pub(crate) new: String,
+    /// For the person who asks later whether it is in force.
+    #[serde(default = "at_once")]
+    pub(crate) effect: Effect,
+}
+
+fn at_once() -> Effect {
+    Effect::Now
 }
 
 impl Change {

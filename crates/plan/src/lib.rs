@@ -31,6 +31,6 @@ pub use host::Host;
 pub use meaning::same;
 pub use remote::handle;
 pub use render::{File, Format, LeftOut, Rendered, render};
-pub use revert::{Reverted, history, recover, revert};
+pub use revert::{Reverted, history, plan_of, recover, revert};
 pub use target::{Event, Identity, Namespace, OnEvent, Options, Target};
 pub use verify::verify;

@@ -47,7 +47,7 @@ fn conflicts(journal: &Journal, options: &Options) -> Result<Vec<Conflict>, Plan
     let in_flight = journal.last_written().filter(|_| journal.is_interrupted());
     let mut conflicts = Vec::new();
     for (index, change) in journal.head.changes.iter().enumerate() {
-        let Change { setting, old, new } = change;
+        let Change { setting, old, new, .. } = change;
         if change.was_right() {
             continue;
         }

@@ -1,11 +1,12 @@
 //! Reverting a journal, listing journals, and ending what was interrupted.
 
-use clearstream_schema::plan::{JournalEntry, JournalState, Recovered};
+use clearstream_schema::plan::{JournalEntry, JournalState, PLAN_SCHEMA, Plan, PlanHost, Recovered, Step};
 
 use crate::{
     Identity, Options, PlanError,
+    apply::PLAN_VERSION,
     folder::{self, Locked},
-    journal::Journal,
+    journal::{Change, Head, Journal},
     restore::restore,
 };
 
@@ -42,6 +43,27 @@ pub fn revert(journal: &str, force: bool, options: &Options) -> Result<Reverted,
     }
     let restored_count = restore(&mut journal, None, force, options)?;
     Ok(Reverted { journal: name, restored_count })
+}
+
+/// The plan that a journal applied, with the texts that it found as current
+/// ones: for looking whether it is still in force.
+pub fn plan_of(journal: &str, options: &Options) -> Result<Plan, PlanError> {
+    let Head { purpose, identity, changes, .. } = folder::open(&options.journals, journal)?.head;
+    let step = |change: Change| Step {
+        setting: change.setting,
+        current: Some(change.old),
+        desired: Some(change.new),
+        reason: format!("journal {journal}"),
+        effect: change.effect,
+    };
+    Ok(Plan {
+        schema: PLAN_SCHEMA.to_owned(),
+        version: PLAN_VERSION,
+        purpose,
+        host: PlanHost { name: identity.name, kernel: identity.kernel },
+        steps: changes.into_iter().map(step).collect(),
+        advice: Vec::new(),
+    })
 }
 
 /// All journals, oldest first, with what became of each.

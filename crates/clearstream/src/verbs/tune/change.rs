@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clearstream_plan::{Event, Options, apply, history, recover, revert, verify};
+use clearstream_plan::{Event, Options, apply, history, plan_of, recover, revert, verify};
 use clearstream_schema::plan::{JournalState, PLAN_SCHEMA, Plan};
 use serde::Serialize;
 
@@ -111,18 +111,28 @@ pub(super) fn read_plan(path: &Path) -> Result<Plan, CommandError> {
 /// connection really gets.
 #[derive(Debug, clap::Args)]
 pub struct VerifyArgs {
-    /// The plan
-    plan: PathBuf,
+    /// The plan, or a journal as `tune history` names it; the newest one that is applied here when absent
+    plan: Option<PathBuf>,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
 }
 
 impl VerifyArgs {
+    fn plan(&self, options: &Options) -> Result<Plan, CommandError> {
+        match &self.plan {
+            Some(path) if path.exists() => read_plan(path),
+            // No file, and a name that can be no journal's: a file was meant.
+            Some(path) if path.components().count() > 1 || path.extension().is_some() => read_plan(path),
+            Some(name) => Ok(plan_of(&name.to_string_lossy(), options)?),
+            None => Ok(plan_of(&newest(options)?, options)?),
+        }
+    }
+
     /// Does it. What is not as planned ends with exit code 8.
     pub fn run(self) -> Result<(), CommandError> {
-        let plan = read_plan(&self.plan)?;
-        let verification = verify(&plan, &Options::live()?)?;
+        let options = Options::live()?;
+        let verification = verify(&self.plan(&options)?, &options)?;
         if self.json {
             output::json(&verification, true)?;
         } else {
