@@ -6,7 +6,7 @@ use std::{
 };
 
 use clearstream_schema::{
-    diagnosis::{self, Diagnosis},
+    diagnosis::Diagnosis,
     flow::{FlowConfig, FlowSummary},
     improvement::{
         Candidate, DecisionRule, IMPROVEMENT_SCHEMA, Improvement, LoopEnd, Runs, TriedStep, Verdict,
@@ -162,7 +162,7 @@ impl Loop<'_> {
                 return Ok(LoopEnd::Stopped);
             }
             on_event(Event::Diagnosed(&diagnosis));
-            found.limit = Some(sentence(&diagnosis));
+            found.limit = Some(diagnosis.sentence());
             for candidate in candidates(state.bench, &diagnosis, &found.kept)? {
                 if tried.contains(&candidate.id) {
                     continue;
@@ -242,7 +242,7 @@ impl Loop<'_> {
             found.after = now.clone();
         }
         let step = TriedStep {
-            limit: sentence(diagnosis),
+            limit: diagnosis.sentence(),
             candidate: candidate.clone(),
             before,
             after,
@@ -287,13 +287,5 @@ impl Loop<'_> {
             found.after = outcome.after;
         }
         Ok(())
-    }
-}
-
-/// What limits the path, in one sentence.
-fn sentence(diagnosis: &Diagnosis) -> String {
-    match &diagnosis.primary {
-        diagnosis::Verdict::Found(finding) => finding.sentence.clone(),
-        diagnosis::Verdict::Unknown { because, .. } => format!("not known: {because}"),
     }
 }

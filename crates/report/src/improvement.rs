@@ -21,7 +21,7 @@ use crate::{
     summary::Headline,
 };
 use changes::Journal;
-use words::{decision, mark, probability, times, word};
+use words::{decision, mark, probability, times};
 
 /// The same runs always give the same interval.
 const SEED: u64 = 0x40_6e;
@@ -104,7 +104,7 @@ fn steps(found: &Improvement) -> Vec<Step> {
             number: index + 1,
             title: step.candidate.title.clone(),
             mark: mark(&step.verdict),
-            verdict: word(&step.verdict),
+            verdict: step.verdict.word(),
             decision: decision(step),
             limit: step.limit.clone(),
             reason: Some(step.candidate.reason.clone()).filter(|reason| *reason != step.limit),

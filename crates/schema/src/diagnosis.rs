@@ -55,6 +55,16 @@ pub struct Diagnosis {
     pub notices: Vec<Notice>,
 }
 
+impl Diagnosis {
+    /// What limits the flow, in one sentence.
+    pub fn sentence(&self) -> String {
+        match &self.primary {
+            Verdict::Found(finding) => finding.sentence.clone(),
+            Verdict::Unknown { because, .. } => format!("not known: {because}"),
+        }
+    }
+}
+
 /// One end of the control sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]

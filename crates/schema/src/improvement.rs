@@ -151,6 +151,19 @@ pub enum Verdict {
     },
 }
 
+impl Verdict {
+    /// For people.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Kept => "kept",
+            Self::NotProven => "no proven gain",
+            Self::Worse => "worse",
+            Self::SideEffect { .. } => "price too high",
+            Self::Failed { .. } => "failed",
+        }
+    }
+}
+
 /// Changes of a host that are in force, by the journal that takes them back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KeptJournal {

@@ -1,7 +1,7 @@
 //! What `clearstream improve` tells people.
 
 use clearstream_schema::{
-    diagnosis::{self, Diagnosis},
+    diagnosis::Diagnosis,
     improvement::{Improvement, LoopEnd, Runs, TriedStep, Verdict},
 };
 use clearstream_stats::median;
@@ -10,16 +10,12 @@ use super::{Paint, quantity::rate, table::table};
 
 /// What limits the path, while the loop runs.
 pub fn limit(diagnosis: &Diagnosis) -> String {
-    let sentence = match &diagnosis.primary {
-        diagnosis::Verdict::Found(finding) => finding.sentence.clone(),
-        diagnosis::Verdict::Unknown { because, .. } => format!("not known: {because}"),
-    };
-    format!("{}  limit: {sentence}", rate(diagnosis.observed_bps))
+    format!("{}  limit: {}", rate(diagnosis.observed_bps), diagnosis.sentence())
 }
 
 /// One decision, while the loop runs.
 pub fn decided(step: &TriedStep) -> String {
-    format!("{}: {}{}", step.candidate.title, word(&step.verdict), gain(step))
+    format!("{}: {}{}", step.candidate.title, step.verdict.word(), gain(step))
 }
 
 /// The end: every change, and what is in force.
@@ -39,7 +35,7 @@ pub fn summary(found: &Improvement, paint: Paint) -> String {
                     .map_or_else(|| "-".to_owned(), |gain| format!("{:+.1} %", (gain - 1.0) * 100.0)),
                 step.probability_ratio
                     .map_or_else(|| "-".to_owned(), |probability| format!("{probability:.3}")),
-                word(&step.verdict).to_owned(),
+                step.verdict.word().to_owned(),
             ]
         })
         .collect();
@@ -77,16 +73,6 @@ pub fn summary(found: &Improvement, paint: Paint) -> String {
         text.push('\n');
     }
     text.trim_end().to_owned()
-}
-
-fn word(verdict: &Verdict) -> &'static str {
-    match verdict {
-        Verdict::Kept => "kept",
-        Verdict::NotProven => "no proven gain",
-        Verdict::Worse => "worse",
-        Verdict::SideEffect { .. } => "price too high",
-        Verdict::Failed { .. } => "failed",
-    }
 }
 
 fn gain(step: &TriedStep) -> String {

@@ -7,7 +7,7 @@ use clearstream_stats::{median, permutation_test, ratio_interval};
 use super::{
     Ends, SEED, ends_are, kept, measured,
     runs::medians,
-    words::{gain, mark, probability, probability_value, times, word},
+    words::{gain, mark, probability, probability_value, times},
 };
 use crate::{
     estimate::Estimate,
@@ -92,8 +92,8 @@ fn lines(found: &Improvement) -> Vec<Line<'_>> {
             after: &step.after,
             mark: Some(mark(&step.verdict)),
             decided: gain(step).map_or_else(
-                || word(&step.verdict).to_owned(),
-                |gain| format!("{}, {gain}", word(&step.verdict)),
+                || step.verdict.word().to_owned(),
+                |gain| format!("{}, {gain}", step.verdict.word()),
             ),
         })
         .collect();
@@ -128,7 +128,7 @@ fn finding(found: &Improvement) -> String {
     let others: Vec<String> = ["no proven gain", "worse", "price too high", "failed"]
         .into_iter()
         .filter_map(|wanted| {
-            let times = found.steps.iter().filter(|step| word(&step.verdict) == wanted).count();
+            let times = found.steps.iter().filter(|step| step.verdict.word() == wanted).count();
             let phrase = match wanted {
                 "no proven gain" => "without proven gain",
                 "price too high" => "at too high a price",
@@ -162,7 +162,7 @@ fn legend(found: &Improvement) -> Vec<LegendItem> {
         legend.clear();
     }
     for step in &found.steps {
-        let item = LegendItem::new(format!("verdict {}", mark(&step.verdict)), word(&step.verdict));
+        let item = LegendItem::new(format!("verdict {}", mark(&step.verdict)), step.verdict.word());
         if !legend.contains(&item) {
             legend.push(item);
         }
@@ -406,7 +406,7 @@ fn row(name: String, step: &TriedStep) -> Vec<String> {
         .filter(|_| enough)
         .map_or_else(none, |found| range(&number(found.low), &number(found.high)));
     let pairs = before.len().min(after.len()).to_string();
-    let mut cells = vec![name, word(&step.verdict).to_owned(), pairs];
+    let mut cells = vec![name, step.verdict.word().to_owned(), pairs];
     for (index, (without, with)) in medians(&step.before).into_iter().zip(medians(&step.after)).enumerate() {
         cells.extend([without, with]);
         // Goodput comes first, and what decided belongs beside it.

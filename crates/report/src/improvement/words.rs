@@ -12,17 +12,6 @@ use crate::{
     format::{number, rate, signed_percent},
 };
 
-/// The verdict for people.
-pub(super) fn word(verdict: &Verdict) -> &'static str {
-    match verdict {
-        Verdict::Kept => "kept",
-        Verdict::NotProven => "no proven gain",
-        Verdict::Worse => "worse",
-        Verdict::SideEffect { .. } => "price too high",
-        Verdict::Failed { .. } => "failed",
-    }
-}
-
 /// Class of its mark in the style sheet: each has a shape of its own.
 pub(super) fn mark(verdict: &Verdict) -> &'static str {
     match verdict {
@@ -78,7 +67,7 @@ pub(super) fn decision(step: &TriedStep) -> String {
         }
         Verdict::Kept | Verdict::NotProven | Verdict::Worse => {}
     }
-    let mut text = sentence_case(word(&step.verdict));
+    let mut text = sentence_case(step.verdict.word());
     if !figures.is_empty() {
         text.push_str(&format!(": {}", figures.join(", ")));
     }
