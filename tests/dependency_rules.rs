@@ -17,7 +17,7 @@ const GROUPS: [&[&str]; 6] = [
     &["schema", "stats"],
     &["sys", "netlink", "host", "control"],
     &["lab", "flow", "probe", "plan"],
-    &["tune", "place"],
+    &["tune", "place", "route"],
     &["record", "study", "diagnose", "improve"],
     &["report", "clearstream"],
 ];

@@ -1,7 +1,8 @@
 //! Addresses of interfaces.
 
-use std::{fmt, net::IpAddr, str::FromStr};
+use std::net::IpAddr;
 
+use clearstream_schema::prefix::Prefix;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage,
@@ -9,65 +10,6 @@ use netlink_packet_route::{
 };
 
 use crate::{NetlinkError, RouteSocket};
-
-/// An address with the length of its network part, `10.0.0.1/24`. Also a
-/// network, where the rest of the address is zero.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Prefix {
-    /// Address.
-    pub address: IpAddr,
-    /// Bits of the network part.
-    pub length: u8,
-}
-
-/// Text that is no prefix.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("\"{0}\" is no address with prefix length: write it as 10.0.0.1/24 or fd00::1/64")]
-pub struct ParsePrefixError(String);
-
-impl FromStr for Prefix {
-    type Err = ParsePrefixError;
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let fail = || ParsePrefixError(text.to_owned());
-        let (address, length) = text.split_once('/').ok_or_else(fail)?;
-        let address: IpAddr = address.parse().map_err(|_| fail())?;
-        let length: u8 = length.parse().map_err(|_| fail())?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        if length > most {
-            return Err(fail());
-        }
-        Ok(Self { address, length })
-    }
-}
-
-impl fmt::Display for Prefix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.length)
-    }
-}
-
-impl Prefix {
-    /// The same network with the host part set to zero.
-    pub fn network(self) -> Self {
-        let address = match self.address {
-            IpAddr::V4(address) => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(self.length)).unwrap_or(0);
-                IpAddr::V4((u32::from(address) & mask).into())
-            }
-            IpAddr::V6(address) => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(self.length)).unwrap_or(0);
-                IpAddr::V6((u128::from(address) & mask).into())
-            }
-        };
-        Self { address, length: self.length }
-    }
-
-    /// Whether `address` lies in this network.
-    pub fn contains(self, address: IpAddr) -> bool {
-        address.is_ipv4() == self.address.is_ipv4()
-            && Self { address, length: self.length }.network() == self.network()
-    }
-}
 
 pub(crate) fn family(address: IpAddr) -> AddressFamily {
     if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
@@ -114,33 +56,5 @@ impl RouteSocket {
                 _ => None,
             })
             .collect())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn prefix_reads_and_prints() {
-        for text in ["10.0.0.1/24", "0.0.0.0/0", "fd00::1/64", "::/0", "192.0.2.7/32"] {
-            assert_eq!(text.parse::<Prefix>().unwrap().to_string(), text);
-        }
-        for text in ["10.0.0.1", "10.0.0.1/33", "fd00::/129", "a/8", "10.0.0.1/-1", ""] {
-            assert!(text.parse::<Prefix>().is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn network_is_what_the_mask_leaves() {
-        let network = |text: &str| text.parse::<Prefix>().unwrap().network().to_string();
-        assert_eq!(network("10.1.2.3/24"), "10.1.2.0/24");
-        assert_eq!(network("10.1.2.3/0"), "0.0.0.0/0");
-        assert_eq!(network("10.1.2.3/32"), "10.1.2.3/32");
-        assert_eq!(network("fd00:1::9/64"), "fd00:1::/64");
-        let prefix: Prefix = "10.1.2.3/24".parse().unwrap();
-        assert!(prefix.contains("10.1.2.200".parse().unwrap()));
-        assert!(!prefix.contains("10.1.3.1".parse().unwrap()));
-        assert!(!prefix.contains("::1".parse().unwrap()));
     }
 }

@@ -13,7 +13,7 @@ mod qdisc;
 mod route;
 mod route_socket;
 
-pub use address::{ParsePrefixError, Prefix};
+pub use clearstream_schema::prefix::{ParsePrefixError, Prefix};
 pub use discipline::{Discipline, ParseDisciplineError, Root};
 pub use link::Interface;
 pub use qdisc::Netem;

@@ -1,0 +1,4 @@
+//! Routes over several gateways: from the description of a fabric to what each
+//! host routes by, its proof, its files, its mistakes and its health.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]

@@ -1,0 +1,298 @@
+//! A fabric: two or more networks, the gateways between them, and the classes
+//! of hosts on each, as one TOML file describes them.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{TimeSpan, prefix::Prefix};
+
+/// Name of the format.
+pub const FABRIC_SCHEMA: &str = "clearstream.fabric";
+
+/// A fabric file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct FabricFile {
+    /// `clearstream.fabric`.
+    pub schema: String,
+    /// 1.
+    pub version: u32,
+    /// Short name: letters, digits and `-`.
+    pub name: String,
+    /// One line for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// Networks; at least two.
+    #[serde(rename = "network")]
+    pub networks: Vec<FabricNetwork>,
+    /// Classes of hosts, gateways too.
+    #[serde(rename = "class")]
+    pub classes: Vec<HostClass>,
+    /// Which networks are to reach each other, and how.
+    #[serde(rename = "route")]
+    pub routes: Vec<FabricRoute>,
+    /// Numbers that the plan may take on each host.
+    #[serde(default)]
+    pub numbers: OwnedNumbers,
+    /// How `route watch` decides that a gateway is dead.
+    #[serde(default)]
+    pub watch: WatchSettings,
+}
+
+/// A network: hosts on it reach each other without a gateway.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct FabricNetwork {
+    /// Name, unique in the file.
+    pub name: String,
+    /// Its prefixes, IPv4, IPv6 or both: `["10.100.0.0/16", "fd64::/64"]`.
+    pub prefixes: Vec<Prefix>,
+    /// What carries it.
+    #[serde(default)]
+    pub kind: NetworkKind,
+    /// IPoIB mode; for `kind = "infiniband"` only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub infiniband_mode: Option<InfinibandMode>,
+    /// MTU of every interface on it, bytes of layer 3; left as it is when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+}
+
+/// What carries a network.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum NetworkKind {
+    /// Frames carry an Ethernet source address, by which a server can tell gateways apart.
+    #[default]
+    Ethernet,
+    /// IP over InfiniBand: no Ethernet source address to match.
+    Infiniband,
+    /// Another one (Aries, tunnels); nothing is assumed of its link addresses.
+    Other,
+}
+
+/// Mode of IP over InfiniBand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum InfinibandMode {
+    /// Reliable connections, MTU up to 65520 bytes.
+    Connected,
+    /// Datagrams, MTU up to 4092 bytes (2044 on a fabric with 2 KiB MTU).
+    Datagram,
+}
+
+/// Hosts that get the same routes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct HostClass {
+    /// Name, unique in the file.
+    pub name: String,
+    /// What they are for.
+    pub role: HostRole,
+    /// Host names; brackets count up: `compute-[0001-4096]`, `sn[1-6]`, `r[1-4]n[01-16]`.
+    pub hosts: Vec<String>,
+    /// Their interfaces in the fabric: one for end hosts, two or more for gateways.
+    #[serde(rename = "link")]
+    pub links: Vec<ClassLink>,
+    /// Share of a gateway's flows relative to the others, 1 to 256. Gateways only.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub weight: u16,
+    /// The gateways keep connection state (firewall, NAT) and need to see both
+    /// directions of a flow. Gateways only.
+    #[serde(default)]
+    pub stateful: bool,
+    /// Reverse path filter of these hosts' interfaces in the fabric.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rp_filter: Option<ReversePathFilter>,
+    /// Profile that `tune plan` applies to them: `wan`, `lan`, `storage`, `latency`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tuning: Option<String>,
+    /// Sysctls of their own, by dotted name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sysctls: BTreeMap<String, String>,
+}
+
+fn one() -> u16 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_one(weight: &u16) -> bool {
+    *weight == 1
+}
+
+/// What hosts of a class are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum HostRole {
+    /// Serves data.
+    Storage,
+    /// Forwards between networks.
+    Gateway,
+    /// Computes.
+    Compute,
+    /// People log in there.
+    Login,
+}
+
+/// An interface of every host of a class.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ClassLink {
+    /// Name of the network.
+    pub network: String,
+    /// Interface name on the hosts.
+    pub interface: String,
+    /// Addresses without prefix length, one pattern per family, with as many
+    /// values as the class has hosts, in their order: brackets count
+    /// (`10.10.0.[11-16]`, `10.100.[16-31].[1-254]`, `fd64::[1-4096]`, where the
+    /// last bracket counts fastest; IPv6 counts in hexadecimal), or a start
+    /// (`10.100.16.1+`) counts up by one.
+    pub addresses: Vec<String>,
+    /// One further address per gateway for the alias return path, in the order
+    /// of the gateways, as patterns with (hosts x gateways) values; each host
+    /// takes as many consecutive ones as there are gateways.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub alias_addresses: Vec<String>,
+    /// Link addresses (MAC) by host, for the connection mark of the return path;
+    /// patterns as `addresses`. Gateways only; learnt from neighbours where absent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub link_addresses: Vec<String>,
+}
+
+/// How reverse paths are checked (`rp_filter`, ip-sysctl).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReversePathFilter {
+    /// 0: no check.
+    Off,
+    /// 1: the best route back must leave by the interface of arrival (RFC 3704 strict).
+    Strict,
+    /// 2: some route back must exist (RFC 3704 loose).
+    Loose,
+}
+
+/// Networks that reach each other over gateways.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct FabricRoute {
+    /// Names of two networks.
+    pub between: [String; 2],
+    /// Classes of gateways that carry it, in the order of the next hops.
+    pub via: Vec<String>,
+    /// How replies find the gateway that the request came by.
+    #[serde(default)]
+    pub return_path: ReturnPath,
+    /// How several next hops are written into the kernel.
+    #[serde(default)]
+    pub multipath: Multipath,
+    /// What is hashed to choose a gateway.
+    #[serde(default)]
+    pub hash_policy: HashPolicy,
+    /// Seed of the hash (`fib_multipath_hash_seed`), for equal-seed return paths.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hash_seed: Option<u32>,
+}
+
+/// How replies find the gateway that the request came by.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReturnPath {
+    /// The planner chooses and says why.
+    #[default]
+    Auto,
+    /// Multipath on both sides: about (n-1)/n of the flows return by another gateway.
+    None,
+    /// The servers have an address per gateway, with a rule and a table each;
+    /// clients choose the gateway by the address.
+    Alias,
+    /// The servers mark a connection by the link address of the gateway it came by.
+    ConnectionMark,
+    /// Equal hash seeds and orders on both sides, and clients that bind their ports.
+    EqualSeed,
+}
+
+/// How several next hops are written into the kernel.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Multipath {
+    /// Resilient where the kernel has it (5.13), else group (5.3), else classic.
+    #[default]
+    Auto,
+    /// A resilient nexthop group: a flow moves only when its gateway goes.
+    Resilient,
+    /// A nexthop group with hash thresholds.
+    Group,
+    /// One route with several next hops.
+    Classic,
+}
+
+/// What is hashed to choose a next hop (`fib_multipath_hash_policy`, ip-sysctl).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum HashPolicy {
+    /// 0: addresses only, so one gateway per pair of hosts.
+    Layer3,
+    /// 1: addresses, protocol and ports.
+    #[default]
+    Layer4,
+    /// 2: addresses of the inner packet of a tunnel.
+    Inner,
+}
+
+/// Numbers that the plan may take on each host; all others stay untouched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct OwnedNumbers {
+    /// First routing table; one per gateway follows.
+    pub first_table: u32,
+    /// First rule priority.
+    pub first_priority: u32,
+    /// First nexthop id; groups follow the gateways.
+    pub first_nexthop: u32,
+    /// First connection mark; one per gateway follows.
+    pub first_mark: u32,
+    /// Protocol number of the routes (`ip route ... proto 117`), by which they are told from others.
+    pub protocol: u8,
+    /// Buckets of a resilient group.
+    pub bucket_count: u16,
+    /// Seconds without traffic after which a bucket of a resilient group may move.
+    pub idle_seconds: u32,
+}
+
+impl Default for OwnedNumbers {
+    fn default() -> Self {
+        Self {
+            first_table: 7001,
+            first_priority: 7001,
+            first_nexthop: 7001,
+            first_mark: 7001,
+            protocol: 117,
+            bucket_count: 120,
+            idle_seconds: 60,
+        }
+    }
+}
+
+/// How `route watch` decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct WatchSettings {
+    /// Time between probes through a gateway.
+    pub interval: TimeSpan,
+    /// Time within which an answer must come.
+    pub timeout: TimeSpan,
+    /// Consecutive failures after which a gateway is taken out.
+    pub down_count: u32,
+    /// Consecutive answers after which it is put back.
+    pub up_count: u32,
+}
+
+impl Default for WatchSettings {
+    fn default() -> Self {
+        let milliseconds = TimeSpan::from_millis;
+        Self { interval: milliseconds(50), timeout: milliseconds(150), down_count: 3, up_count: 40 }
+    }
+}
