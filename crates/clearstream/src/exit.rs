@@ -15,6 +15,7 @@ use clearstream_plan::PlanError;
 use clearstream_probe::ProbeError;
 use clearstream_record::RecordError;
 use clearstream_report::ReportError;
+use clearstream_route::fabric::FabricError;
 use clearstream_schema::{
     ExitCode,
     control::{Failure, FailureKind},
@@ -107,6 +108,9 @@ pub enum CommandError {
     /// A report.
     #[error(transparent)]
     Report(#[from] ReportError),
+    /// A fabric file.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
     /// A congestion control.
     #[error(transparent)]
     CongestionControl(#[from] CcError),
@@ -144,6 +148,7 @@ impl CommandError {
             },
             Self::Place(error) => place(error),
             Self::Lab(error) => error.exit_code(),
+            Self::Fabric(error) => error.exit_code(),
             Self::CongestionControl(error) => error.exit_code(),
             Self::Record(error) => record(error),
             Self::Study(error) => study(error),

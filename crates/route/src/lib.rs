@@ -2,3 +2,5 @@
 //! host routes by, its proof, its files, its mistakes and its health.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod fabric;

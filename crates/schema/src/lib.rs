@@ -12,6 +12,7 @@ pub mod congestion;
 pub mod control;
 pub mod counters;
 pub mod diagnosis;
+pub mod document;
 pub mod exit;
 pub mod fabric;
 pub mod flow;

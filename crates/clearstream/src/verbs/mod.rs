@@ -11,6 +11,7 @@ pub mod pair;
 pub mod place;
 pub mod probe;
 pub mod report;
+pub mod route;
 pub mod serve;
 pub mod study;
 pub mod tune;
@@ -59,6 +60,9 @@ pub enum Verb {
     /// Find out what is wrong with a host's settings, and put it right
     #[command(subcommand)]
     Tune(tune::TuneVerb),
+    /// Routes over several gateways between networks: plan, files, proof, health
+    #[command(subcommand)]
+    Route(route::RouteVerb),
     /// Place interrupts, queues, processes and flows: rankings, plans, source ports
     #[command(subcommand)]
     Place(place::PlaceVerb),
@@ -88,6 +92,7 @@ impl Verb {
             Self::Lab(verb) => verb.run(),
             Self::Cc(verb) => verb.run(),
             Self::Tune(verb) => verb.run(),
+            Self::Route(verb) => verb.run(),
             Self::Place(verb) => verb.run(),
             Self::Serve(args) => args.run(),
             Self::Pair(verb) => verb.run(),

@@ -6,9 +6,10 @@ use std::{
 };
 
 use clearstream_netlink::Prefix;
-use clearstream_schema::lab::{LAB_SCHEMA, LabFile, LabHost, LabLink, LinkBackend, LinkEnd};
-
-use super::place::nearest;
+use clearstream_schema::{
+    document::nearest,
+    lab::{LAB_SCHEMA, LabFile, LabHost, LabLink, LinkBackend, LinkEnd},
+};
 
 /// A key and what is wrong with it.
 #[derive(Debug)]

@@ -2,14 +2,15 @@
 //! (file, line, key, what was meant).
 
 mod check;
-mod place;
 
 use std::path::Path;
 
-use clearstream_schema::lab::LabFile;
+use clearstream_schema::{
+    document::{self, Document},
+    lab::LabFile,
+};
 
 pub(crate) use self::check::destination;
-use self::place::Document;
 use crate::LabError;
 
 /// Name and text of every built-in lab.
@@ -57,14 +58,14 @@ pub fn parse(path: &Path, text: &str) -> Result<LabFile, LabError> {
         let document = Document::read(text);
         LabError::BadFile {
             path: path.to_owned(),
-            line: place::line_of(text, offset),
+            line: document::line_of(text, offset),
             key: document.key_at(offset),
-            problem: place::with_suggestion(error.message()),
+            problem: document::with_suggestion(error.message()),
         }
     })?;
     check::check(&file).map_err(|fault| LabError::BadFile {
         path: path.to_owned(),
-        line: place::line_of(text, Document::read(text).offset_of(&fault.key)),
+        line: document::line_of(text, Document::read(text).offset_of(&fault.key)),
         key: fault.key,
         problem: fault.problem,
     })?;

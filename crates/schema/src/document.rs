@@ -1,4 +1,5 @@
-//! Where in a TOML text a key stands, and which key stands where.
+//! Where in a TOML text a key stands, and which key stands where: for the
+//! messages of everything that reads a file somebody wrote.
 
 use std::ops::Range;
 
@@ -6,13 +7,13 @@ use toml::de::{DeTable, DeValue};
 
 /// Keys of a document, each with its place: `link[0].ends[1].host`.
 #[derive(Debug)]
-pub(super) struct Document {
+pub struct Document {
     keys: Vec<(String, Range<usize>)>,
 }
 
 impl Document {
     /// Text that is not TOML has no keys.
-    pub(super) fn read(text: &str) -> Self {
+    pub fn read(text: &str) -> Self {
         let mut keys = Vec::new();
         if let Ok(table) = DeTable::parse(text) {
             collect_table("", table.get_ref(), &mut keys);
@@ -22,7 +23,7 @@ impl Document {
 
     /// Where a key starts; of one that is absent, where what should have it
     /// starts.
-    pub(super) fn offset_of(&self, key: &str) -> usize {
+    pub fn offset_of(&self, key: &str) -> usize {
         let mut key = key;
         loop {
             if let Some((_, place)) = self.keys.iter().find(|(name, _)| name == key) {
@@ -36,7 +37,7 @@ impl Document {
     }
 
     /// The innermost key around a place; `the file` outside of any.
-    pub(super) fn key_at(&self, offset: usize) -> String {
+    pub fn key_at(&self, offset: usize) -> String {
         let around = self.keys.iter().filter(|(_, place)| place.start <= offset && offset <= place.end);
         let innermost = around.min_by_key(|(_, place)| place.end - place.start);
         innermost.map_or_else(|| "the file".to_owned(), |(name, _)| name.clone())
@@ -68,14 +69,14 @@ fn collect_value(name: &str, value: &DeValue<'_>, keys: &mut Vec<(String, Range<
 }
 
 /// Line of a byte offset, from 1.
-pub(super) fn line_of(text: &str, offset: usize) -> usize {
+pub fn line_of(text: &str, offset: usize) -> usize {
     let before = text.as_bytes().get(..offset).unwrap_or(text.as_bytes());
     before.iter().filter(|&&byte| byte == b'\n').count() + 1
 }
 
 /// Adds what was probably meant to serde's "unknown field `a`, expected one of
 /// `b`, `c`".
-pub(super) fn with_suggestion(message: &str) -> String {
+pub fn with_suggestion(message: &str) -> String {
     let mut quoted = message.split('`').skip(1).step_by(2);
     let (Some(wrong), true) = (quoted.next(), message.starts_with("unknown ")) else {
         return message.to_owned();
@@ -87,7 +88,7 @@ pub(super) fn with_suggestion(message: &str) -> String {
 }
 
 /// The word nearest to `wrong`, when one is near.
-pub(super) fn nearest<'a>(wrong: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(wrong: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let best = words.into_iter().map(|word| (distance(wrong, word), word)).min_by_key(|(edits, _)| *edits);
     best.filter(|(edits, _)| *edits <= 2.max(wrong.len() / 3)).map(|(_, word)| word)
 }
