@@ -23,12 +23,14 @@ pub mod place;
 pub mod plan;
 pub mod prefix;
 pub mod probe;
+pub mod proof;
 pub mod record;
 pub mod routing;
 pub mod study;
 pub mod tcp_info;
 pub mod tune;
 pub mod units;
+pub mod wire;
 
 pub use exit::ExitCode;
 pub use units::{BitRate, ByteCount, CoreList, TimeSpan};
