@@ -5,17 +5,32 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod address;
+mod bridge;
+mod discard;
 mod discipline;
 pub mod ethtool;
+mod hosts_routing;
 mod link;
+mod lookup;
+mod names;
+mod neighbour;
 pub mod netdev;
+mod nexthop;
 mod qdisc;
 mod route;
 mod route_socket;
+mod routes;
+mod rule;
 
+pub use address::LiveAddress;
 pub use clearstream_schema::prefix::{ParsePrefixError, Prefix};
 pub use discipline::{Discipline, ParseDisciplineError, Root};
 pub use link::Interface;
+pub use lookup::{Found, Question};
+pub use neighbour::Neighbour;
+pub use nexthop::LiveNexthop;
 pub use qdisc::Netem;
 pub use route::Route;
 pub use route_socket::{NetlinkError, RouteSocket};
+pub use routes::LiveRoute;
+pub use rule::LiveRule;

@@ -23,6 +23,15 @@ pub struct Interface {
     pub up: bool,
     /// Transmit queue in packets.
     pub transmit_queue_count: u32,
+    /// Link address, `02:00:00:00:00:01`; absent where the link has none.
+    pub link_address: Option<String>,
+}
+
+/// Octets as people write a link address.
+pub(crate) fn link_address(octets: &[u8]) -> Option<String> {
+    let is_set = octets.iter().any(|&octet| octet != 0);
+    let words: Vec<String> = octets.iter().map(|octet| format!("{octet:02x}")).collect();
+    is_set.then(|| words.join(":"))
 }
 
 impl RouteSocket {
@@ -84,7 +93,7 @@ impl RouteSocket {
         self.set_link(name, None, attributes, || format!("set the transmit queue of {name} to {count}"))
     }
 
-    fn set_link(
+    pub(crate) fn set_link(
         &mut self,
         name: &str,
         up: Option<bool>,
@@ -109,11 +118,13 @@ fn read(message: LinkMessage) -> Interface {
         mtu_bytes: 0,
         up: message.header.flags.contains(LinkFlags::Up),
         transmit_queue_count: 0,
+        link_address: None,
     };
     for attribute in message.attributes {
         match attribute {
             LinkAttribute::IfName(name) => interface.name = name,
             LinkAttribute::Mtu(mtu) => interface.mtu_bytes = mtu,
+            LinkAttribute::Address(octets) => interface.link_address = link_address(&octets),
             LinkAttribute::TxQueueLen(count) => interface.transmit_queue_count = count,
             _ => {}
         }

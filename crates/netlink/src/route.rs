@@ -11,7 +11,7 @@ use netlink_packet_route::{
     },
 };
 
-use crate::{NetlinkError, Prefix, RouteSocket, address::family};
+use crate::{NetlinkError, Prefix, RouteSocket, address::family, lookup::ip};
 
 /// A route: where to, and by whom or on which interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,12 +127,4 @@ fn read(message: &RouteMessage) -> Option<Route> {
         }
     }
     Some(route)
-}
-
-fn ip(address: &RouteAddress) -> Option<IpAddr> {
-    match address {
-        RouteAddress::Inet(address) => Some((*address).into()),
-        RouteAddress::Inet6(address) => Some((*address).into()),
-        _ => None,
-    }
 }

@@ -3,10 +3,13 @@
 use std::io;
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader,
+    NetlinkMessage, NetlinkPayload, NetlinkSerializable,
 };
-use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+
+/// A list that changed while the kernel wrote it is asked for again, this often.
+const DUMP_COUNT: usize = 20;
 
 /// A change or a question that the kernel did not accept.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +35,14 @@ pub enum NetlinkError {
     NoInterface {
         /// Name.
         name: String,
+    },
+    /// Something that is not written through here.
+    #[error("{subject} cannot be set: {reason}")]
+    Unfit {
+        /// What, for people.
+        subject: String,
+        /// Why.
+        reason: String,
     },
     /// An answer that is not in the documented form.
     #[error("rtnetlink: an answer of the kernel could not be read: {0}")]
@@ -68,41 +79,56 @@ impl RouteSocket {
 
     /// Sends a change and waits for its acknowledgement. `flags` are
     /// `NLM_F_CREATE` and the like; `action` says what it does, for messages.
-    pub(crate) fn change(
+    pub(crate) fn change<M: Message>(
         &mut self,
-        message: RouteNetlinkMessage,
+        message: M,
         flags: u16,
         action: impl FnOnce() -> String,
     ) -> Result<(), NetlinkError> {
+        self.ask(message, flags, action).map(|_| ())
+    }
+
+    /// Asks for one thing.
+    pub(crate) fn ask<M: Message>(
+        &mut self,
+        message: M,
+        flags: u16,
+        action: impl FnOnce() -> String,
+    ) -> Result<Vec<M>, NetlinkError> {
         self.exchange(message, NLM_F_REQUEST | NLM_F_ACK | flags)
-            .map(|_| ())
+            .map(|answers| answers.messages)
             .map_err(|error| name_refusal(error, action))
     }
 
-    /// Asks for a list.
-    pub(crate) fn dump(
+    /// Asks for a list, and again while it changes under the kernel's hands
+    /// (`NLM_F_DUMP_INTR`): such a list may miss entries.
+    pub(crate) fn dump<M: Message>(
         &mut self,
-        message: RouteNetlinkMessage,
+        message: M,
         action: impl FnOnce() -> String,
-    ) -> Result<Vec<RouteNetlinkMessage>, NetlinkError> {
-        self.exchange(message, NLM_F_REQUEST | NLM_F_DUMP).map_err(|error| name_refusal(error, action))
+    ) -> Result<Vec<M>, NetlinkError> {
+        for _ in 0..DUMP_COUNT {
+            match self.exchange(message.clone(), NLM_F_REQUEST | NLM_F_DUMP) {
+                Ok(answers) if answers.is_torn => {}
+                Ok(answers) => return Ok(answers.messages),
+                Err(error) => return Err(name_refusal(error, action)),
+            }
+        }
+        let source = io::Error::from_raw_os_error(rustix::io::Errno::INTR.raw_os_error());
+        Err(NetlinkError::Refused { action: action(), source })
     }
 
-    fn exchange(
-        &mut self,
-        message: RouteNetlinkMessage,
-        flags: u16,
-    ) -> Result<Vec<RouteNetlinkMessage>, NetlinkError> {
+    fn exchange<M: Message>(&mut self, message: M, flags: u16) -> Result<Answers<M>, NetlinkError> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut header = NetlinkHeader::default();
         header.flags = flags;
         header.sequence_number = self.sequence;
-        let mut packet = NetlinkMessage::new(header, NetlinkPayload::from(message));
+        let mut packet = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message));
         packet.finalize();
         let mut bytes = vec![0; packet.buffer_len()];
         packet.serialize(&mut bytes);
         self.socket.send(&bytes, 0).map_err(|source| NetlinkError::Socket { step: "send", source })?;
-        let mut answers = Vec::new();
+        let mut answers = Answers { messages: Vec::new(), is_torn: false };
         loop {
             let (datagram, _) = self
                 .socket
@@ -115,10 +141,10 @@ impl RouteSocket {
     }
 
     /// Reads the messages of a datagram; true when the exchange is over.
-    fn take(&self, datagram: &[u8], answers: &mut Vec<RouteNetlinkMessage>) -> Result<bool, NetlinkError> {
+    fn take<M: Message>(&self, datagram: &[u8], answers: &mut Answers<M>) -> Result<bool, NetlinkError> {
         let mut rest = datagram;
         while !rest.is_empty() {
-            let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
+            let message = NetlinkMessage::<M>::deserialize(rest)
                 .map_err(|error| NetlinkError::Garbled(error.to_string()))?;
             // Messages are aligned to four bytes (netlink(7), NLMSG_ALIGN).
             let length = (message.header.length as usize).next_multiple_of(4);
@@ -126,6 +152,7 @@ impl RouteSocket {
             if message.header.sequence_number != self.sequence {
                 continue;
             }
+            answers.is_torn |= message.header.flags & NLM_F_DUMP_INTR != 0;
             match message.payload {
                 NetlinkPayload::Done(_) => return Ok(true),
                 NetlinkPayload::Error(error) => match error.code {
@@ -135,12 +162,22 @@ impl RouteSocket {
                         return Err(NetlinkError::Refused { action, source });
                     }
                 },
-                NetlinkPayload::InnerMessage(inner) => answers.push(inner),
+                NetlinkPayload::InnerMessage(inner) => answers.messages.push(inner),
                 _ => {}
             }
         }
         Ok(false)
     }
+}
+
+/// What rtnetlink sends and takes.
+pub(crate) trait Message: NetlinkSerializable + NetlinkDeserializable + Clone {}
+
+impl<M: NetlinkSerializable + NetlinkDeserializable + Clone> Message for M {}
+
+struct Answers<M> {
+    messages: Vec<M>,
+    is_torn: bool,
 }
 
 fn name_refusal(error: NetlinkError, action: impl FnOnce() -> String) -> NetlinkError {
