@@ -6,6 +6,7 @@ pub mod affinity;
 pub mod memory;
 pub mod mount;
 pub mod namespace;
+pub mod passing;
 pub mod perf;
 pub mod priority;
 pub mod process;
