@@ -3,19 +3,21 @@
 //!
 //! Goodput samples are not normally distributed (a path has fast and slow
 //! spells), so nothing here assumes it: medians, bootstrap and permutation
-//! only. Everything random takes a seed, and the generator is our own, so that
+//! only; counts are compared with shares by Pearson's test. Everything random takes a seed, and the generator is our own, so that
 //! the same record gives the same numbers with every version of the program.
 //! No I/O, no clock, no dependency.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod bootstrap;
+mod chi_square;
 mod permutation;
 mod quantile;
 mod random;
 mod steady;
 
 pub use bootstrap::{BOOTSTRAP_ROUNDS, IntervalEstimate, median_interval, ratio_interval};
+pub use chi_square::{Fit, chi_square_tail, goodness_of_fit};
 pub use permutation::{EXACT_LIMIT, false_discovery_adjusted, permutation_test};
 pub use quantile::{median, quantile};
 pub use random::Random;
