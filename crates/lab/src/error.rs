@@ -78,6 +78,16 @@ pub enum LabError {
         /// What it has.
         known: String,
     },
+    /// A fault that this place cannot have.
+    #[error("the lab \"{lab}\" cannot have this fault at {place}: {reason}")]
+    Fault {
+        /// Lab.
+        lab: String,
+        /// `gw3`, `gw3:storage0`.
+        place: String,
+        /// Why, and what to do instead.
+        reason: String,
+    },
     /// A file of the state directory, or /proc and /sys of a host.
     #[error("cannot {action} {}: {source}", path.display())]
     File {
@@ -130,9 +140,11 @@ impl LabError {
     /// Exit code of the command for this error.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            Self::BadFile { .. } | Self::NoHost { .. } | Self::NoLink { .. } | Self::Sysctl { .. } => {
-                ExitCode::Usage
-            }
+            Self::BadFile { .. }
+            | Self::NoHost { .. }
+            | Self::NoLink { .. }
+            | Self::Fault { .. }
+            | Self::Sysctl { .. } => ExitCode::Usage,
             Self::Unknown { .. } | Self::NameTaken { .. } | Self::NotRunning { .. } => ExitCode::Name,
             Self::Privilege { .. } | Self::Unsupported { .. } => ExitCode::Unsupported,
             Self::File { .. } => ExitCode::File,

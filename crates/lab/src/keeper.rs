@@ -12,19 +12,20 @@ use std::{
 
 use clearstream_schema::{
     CoreList,
-    lab::{LabFile, LabHost},
+    lab::{LabFile, LabHost, LabSwitch},
 };
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
 use crate::{
     LabError,
     error::SentError,
-    file,
+    faults, file,
     file::destination,
     line::relay::Relay,
     links,
     node::Node,
     state::{self, Folder, HostState, Lock, State},
+    switches::Switch,
     wire::{Answer, Request, Started, read_line, write_line},
 };
 
@@ -107,11 +108,12 @@ fn take_lock(name: &str) -> Result<Lock, LabError> {
     }
 }
 
-/// Hosts and delay lines. In this order they end: the lines, then the hosts.
+/// Hosts, switches and delay lines. In this order they end: lines, switches, hosts.
 #[derive(Debug)]
-struct Network {
+pub(crate) struct Network {
     relays: Vec<Option<Relay>>,
-    nodes: Vec<Node>,
+    pub(crate) switches: Vec<Switch>,
+    pub(crate) nodes: Vec<Node>,
 }
 
 impl Network {
@@ -122,23 +124,44 @@ impl Network {
         let start = |host: &LabHost| Node::start(&host.name, &hosts_file);
         let mut nodes = file.hosts.iter().map(start).collect::<Result<Vec<Node>, LabError>>()?;
         for (node, host) in nodes.iter().zip(&file.hosts) {
+            // Namespaces of one kernel share the secret of the multipath hash
+            // and would choose alike, which hosts do not (ip-sysctl; the key
+            // is of Linux 6.11).
+            let seed = hash_seed(&file.name, &host.name).to_string();
+            let own = ("net.ipv4.fib_multipath_hash_seed", seed.as_str());
+            // A router solicits neighbours by its link-local address, which
+            // would be tentative for a second (RFC 4862, 5.4).
+            let at_once = ("net.ipv6.conf.default.accept_dad", "0");
+            node.write_known_sysctls(&[own, at_once])?;
             node.set_sysctls(host, false)?;
         }
         let mut relays = Vec::with_capacity(file.links.len());
         for (index, link) in file.links.iter().enumerate() {
             relays.push(links::make(index, link, &mut nodes)?);
         }
+        let plug = |switch: &LabSwitch| Switch::start(switch, &hosts_file, &mut nodes);
+        let switches = file.switches.iter().map(plug).collect::<Result<Vec<Switch>, LabError>>()?;
         for (node, host) in nodes.iter().zip(&file.hosts) {
             node.set_sysctls(host, true)?;
         }
         for link in &file.links {
-            links::bring_up(link, &file.hosts, &mut nodes)?;
+            links::bring_up(&link.ends, link.mtu, &file.hosts, &mut nodes)?;
+        }
+        for switch in &file.switches {
+            links::bring_up(&switch.ends, switch.mtu, &file.hosts, &mut nodes)?;
         }
         for (node, host) in nodes.iter_mut().zip(&file.hosts) {
             add_routes(node, host)?;
         }
-        Ok(Self { relays, nodes })
+        Ok(Self { relays, switches, nodes })
     }
+}
+
+/// Differs from host to host and is the same whenever the lab is brought up
+/// (FNV-1a, 32 bits); 0 would mean the kernel's own secret.
+fn hash_seed(lab: &str, host: &str) -> u32 {
+    let mix = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    lab.bytes().chain([0]).chain(host.bytes()).fold(0x811c_9dc5, mix).max(1)
 }
 
 fn add_routes(node: &mut Node, host: &LabHost) -> Result<(), LabError> {
@@ -212,27 +235,40 @@ impl Keeper {
             Request::SetReceiveCores { host, interface, cores } => {
                 self.set_receive_cores(&host, &interface, cores)?;
             }
+            Request::Faults => return Ok(Answer::Faults(self.state.faults.clone())),
+            Request::SetFaults(faults) => {
+                faults::change(&mut self.network, &self.state.file, &self.state.faults, &faults)?;
+                self.state.faults = faults;
+                self.folder.write(&self.state)?;
+            }
             Request::Stop => {}
         }
         Ok(Answer::Done)
     }
 
-    fn set_mtu(&mut self, link: usize, mtu: u32) -> Result<(), LabError> {
+    /// MTU of a link, or of a switch, which are counted after the links.
+    fn set_mtu(&mut self, number: usize, mtu: u32) -> Result<(), LabError> {
         let mut changed = self.state.file.clone();
-        let count = changed.links.len();
-        let asked = changed.links.get_mut(link).ok_or_else(|| LabError::NoLink {
-            lab: self.state.file.name.clone(),
-            what: format!("link {link}"),
-            known: format!("links 0 to {}", count.saturating_sub(1)),
-        })?;
-        asked.mtu = mtu;
-        let ends = asked.ends.clone();
-        file::validate(&changed)?;
-        for end in &ends {
-            let node = self.network.nodes.iter_mut().find(|node| node.name == end.host);
-            if let Some(node) = node {
-                node.network(|netlink| netlink.set_mtu(&end.interface, mtu))?;
+        let (links, switches) = (changed.links.len(), changed.switches.len());
+        let place = match number.checked_sub(links) {
+            None => changed.links.get_mut(number).map(|link| (&mut link.mtu, link.ends.to_vec())),
+            Some(number) => {
+                changed.switches.get_mut(number).map(|switch| (&mut switch.mtu, switch.ends.clone()))
             }
+        };
+        let (asked, ends) = place.ok_or_else(|| LabError::NoLink {
+            lab: self.state.file.name.clone(),
+            what: format!("link {number}"),
+            known: format!("links 0 to {}", (links + switches).saturating_sub(1)),
+        })?;
+        *asked = mtu;
+        file::validate(&changed)?;
+        if let Some(switch) = number.checked_sub(links) {
+            self.network.switches[switch].set_mtu(ends.len(), mtu)?;
+        }
+        for end in &ends {
+            let node = links::node_of(&mut self.network.nodes, end)?;
+            node.network(|netlink| netlink.set_mtu(&end.interface, mtu))?;
         }
         self.state.file = changed;
         self.folder.write(&self.state)
@@ -251,9 +287,11 @@ impl Keeper {
             .iter()
             .find(|node| node.name == host)
             .ok_or_else(|| no_host(&self.state.file, host))?;
-        let mut ends = self.state.file.links.iter_mut().flat_map(|link| &mut link.ends);
+        let LabFile { links, switches, .. } = &mut self.state.file;
+        let ends = links.iter_mut().flat_map(|link| &mut link.ends);
+        let mut ends = ends.chain(switches.iter_mut().flat_map(|switch| &mut switch.ends));
         let Some(end) = ends.find(|end| end.host == host && end.interface == interface) else {
-            let ends = self.state.file.links.iter().flat_map(|link| &link.ends);
+            let ends = self.state.file.ends();
             let known: Vec<&str> =
                 ends.filter(|end| end.host == host).map(|end| end.interface.as_str()).collect();
             let what = format!("interface \"{interface}\" on {host}");
@@ -285,7 +323,7 @@ pub(crate) fn no_host(file: &LabFile, host: &str) -> LabError {
 /// router is found under that, too.
 fn hosts_text(file: &LabFile) -> String {
     let mut text = String::from("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n");
-    for end in file.links.iter().flat_map(|link| &link.ends) {
+    for end in file.ends() {
         for address in &end.addresses {
             let address = address.split('/').next().unwrap_or(address);
             text.push_str(&format!("{address} {}\n", end.host));

@@ -3,13 +3,14 @@
 //!
 //! A lab is held by its *keeper*, a process of its own that outlives the shell
 //! it was started from. The keeper owns one holder process per host (whose
-//! namespaces are the host), the TUN devices and the threads of the delay
-//! lines. Whatever ends the keeper ends all of them: `kill -9` leaves nothing
+//! namespaces are the host) and per switch, the TUN devices and the threads of
+//! the delay lines. Whatever ends the keeper ends all of them: `kill -9` leaves nothing
 //! but its state folder, which the next start clears away.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod error;
+mod faults;
 pub mod file;
 pub mod keeper;
 pub mod line;
@@ -17,6 +18,7 @@ mod links;
 mod node;
 mod running;
 mod state;
+mod switches;
 mod wire;
 
 pub use error::LabError;

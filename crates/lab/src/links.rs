@@ -35,11 +35,16 @@ pub(crate) fn make(index: usize, link: &LabLink, nodes: &mut [Node]) -> Result<O
     Ok(relay)
 }
 
-/// Gives both ends MTU, addresses and steering, and takes them up.
-pub(crate) fn bring_up(link: &LabLink, hosts: &[LabHost], nodes: &mut [Node]) -> Result<(), LabError> {
-    for end in &link.ends {
+/// Gives ends MTU, addresses and steering, and takes them up.
+pub(crate) fn bring_up(
+    ends: &[LinkEnd],
+    mtu: u32,
+    hosts: &[LabHost],
+    nodes: &mut [Node],
+) -> Result<(), LabError> {
+    for end in ends {
         let node = node_of(nodes, end)?;
-        node.network(|netlink| netlink.set_mtu(&end.interface, link.mtu))?;
+        node.network(|netlink| netlink.set_mtu(&end.interface, mtu))?;
         node.network(|netlink| netlink.set_up(&end.interface, true))?;
         let host = hosts.iter().find(|host| host.name == end.host);
         let control = host.and_then(|host| host.congestion_control.as_deref());
@@ -73,7 +78,8 @@ pub(crate) fn stats(links: &[LabLink], relays: &[Option<Relay>]) -> Vec<DelayLin
         .collect()
 }
 
-fn node_of<'a>(nodes: &'a mut [Node], end: &LinkEnd) -> Result<&'a mut Node, LabError> {
+/// The host of an end.
+pub(crate) fn node_of<'a>(nodes: &'a mut [Node], end: &LinkEnd) -> Result<&'a mut Node, LabError> {
     nodes.iter_mut().find(|node| node.name == end.host).ok_or_else(|| no_host(end))
 }
 
@@ -87,17 +93,17 @@ fn make_veth(link: &LabLink, nodes: &mut [Node]) -> Result<(), LabError> {
     let peer = peer.map_err(LabError::system(format!("keep the namespace of {} open", two.host)))?;
     let node = node_of(nodes, one)?;
     node.network(|netlink| netlink.add_veth(&one.interface, &two.interface, &peer))?;
-    for end in &link.ends {
-        let node = node_of(nodes, end)?;
-        let interface = end.interface.as_str();
-        let set =
-            || Ethtool::open().and_then(|mut ethtool| ethtool.set_feature(interface, "rx-gro", link.gro));
-        node.run(set)?.map_err(|error| LabError::Unsupported {
-            what: format!("host {}: cannot set gro = {} on {interface}: {error}", end.host, link.gro),
-            remedy: "leave gro out of the link, or write the value that it has".to_owned(),
-        })?;
-    }
-    Ok(())
+    link.ends.iter().try_for_each(|end| set_gro(end, link.gro, nodes))
+}
+
+/// Whether a veth interface joins what it receives.
+pub(crate) fn set_gro(end: &LinkEnd, gro: bool, nodes: &mut [Node]) -> Result<(), LabError> {
+    let interface = end.interface.as_str();
+    let set = || Ethtool::open().and_then(|mut ethtool| ethtool.set_feature(interface, "rx-gro", gro));
+    node_of(nodes, end)?.run(set)?.map_err(|error| LabError::Unsupported {
+        what: format!("host {}: cannot set gro = {gro} on {interface}: {error}", end.host),
+        remedy: "leave gro out of the file, or write the value that it has".to_owned(),
+    })
 }
 
 fn make_delay_line(link: &LabLink, nodes: &mut [Node]) -> Result<Relay, LabError> {

@@ -71,10 +71,19 @@ impl Node {
         let forwarding = forwarding.iter().filter(|_| host.router).map(|key| (*key, "1"));
         let asked = host.sysctls.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let settings: Vec<(&str, &str)> = forwarding.chain(asked).collect();
+        self.write(&settings, last)
+    }
+
+    /// Sets sysctls that this kernel may lack.
+    pub(crate) fn write_known_sysctls(&self, settings: &[(&str, &str)]) -> Result<(), LabError> {
+        self.write(settings, false)
+    }
+
+    fn write(&self, settings: &[(&str, &str)], all: bool) -> Result<(), LabError> {
         self.run(|| {
             for (key, value) in settings {
                 match write_sysctl(key, value) {
-                    Err(error) if error.kind() == io::ErrorKind::NotFound && !last => {}
+                    Err(error) if error.kind() == io::ErrorKind::NotFound && !all => {}
                     outcome => outcome.map_err(|error| self.sysctl_error(key, value, &error))?,
                 }
             }

@@ -9,7 +9,7 @@ use std::{
 use clearstream_netlink::Prefix;
 use clearstream_schema::{
     CoreList,
-    lab::{DelayLineStats, LabFile},
+    lab::{DelayLineStats, LabFault, LabFile},
 };
 use clearstream_sys::namespace::NamespaceSet;
 
@@ -137,7 +137,7 @@ impl RunningLab {
         if !self.state.file.hosts.iter().any(|state| state.name == host) {
             return Err(no_host(&self.state.file, host));
         }
-        let ends = self.state.file.links.iter().flat_map(|link| &link.ends).filter(|end| end.host == host);
+        let ends = self.state.file.ends().filter(|end| end.host == host);
         let mut addresses =
             ends.flat_map(|end| &end.addresses).filter_map(|text| text.parse::<Prefix>().ok());
         addresses.next().map(|prefix| prefix.address).ok_or_else(|| LabError::NoLink {
@@ -147,7 +147,8 @@ impl RunningLab {
         })
     }
 
-    /// Sets the MTU, in bytes, of both ends of a link (number in the file, from 0).
+    /// Sets the MTU, in bytes, of every end of a link or switch (number in the
+    /// file from 0, links before switches).
     pub fn set_mtu(&self, link: usize, mtu: u32) -> Result<(), LabError> {
         self.change(&Request::SetMtu { link, mtu })
     }
@@ -176,6 +177,43 @@ impl RunningLab {
     /// Lets the delay lines count anew, as before a trial.
     pub fn reset_delay_line_stats(&self) -> Result<(), LabError> {
         self.change(&Request::ResetStats)
+    }
+
+    /// What is broken on purpose, in the order it was asked for.
+    pub fn faults(&self) -> Result<Vec<LabFault>, LabError> {
+        match self.ask(&Request::Faults)? {
+            Answer::Faults(faults) => Ok(faults),
+            _ => Err(LabError::system("read the faults")(std::io::ErrorKind::InvalidData.into())),
+        }
+    }
+
+    /// Breaks something; it works when this returns. What is broken like that
+    /// already stays so. A fault that this place cannot have is refused.
+    pub fn fault(&self, fault: &LabFault) -> Result<(), LabError> {
+        let mut faults = self.faults()?;
+        if !faults.contains(fault) {
+            faults.push(fault.clone());
+        }
+        self.change(&Request::SetFaults(faults))
+    }
+
+    /// Mends what is broken: all, or what is at `host`, or at one interface of
+    /// it. Gives the faults that were.
+    pub fn clear_faults(
+        &self,
+        host: Option<&str>,
+        interface: Option<&str>,
+    ) -> Result<Vec<LabFault>, LabError> {
+        if let Some(host) = host.filter(|host| !self.state.file.hosts.iter().any(|it| it.name == *host)) {
+            return Err(no_host(&self.state.file, host));
+        }
+        let meant = |fault: &LabFault| {
+            host.is_none_or(|host| fault.host == host)
+                && interface.is_none_or(|name| fault.interface.as_deref() == Some(name))
+        };
+        let (gone, stay) = self.faults()?.into_iter().partition(meant);
+        self.change(&Request::SetFaults(stay))?;
+        Ok(gone)
     }
 
     fn change(&self, request: &Request) -> Result<(), LabError> {

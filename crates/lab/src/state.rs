@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clearstream_schema::lab::LabFile;
+use clearstream_schema::lab::{LabFault, LabFile};
 use rustix::{
     fs::{FlockOperation, flock},
     process::{Pid, Signal, kill_process},
@@ -37,6 +37,9 @@ pub(crate) struct State {
     pub(crate) keeper_pid: u32,
     pub(crate) file: LabFile,
     pub(crate) hosts: Vec<HostState>,
+    /// What is broken on purpose.
+    #[serde(default)]
+    pub(crate) faults: Vec<LabFault>,
 }
 
 /// One host.
@@ -55,7 +58,15 @@ impl State {
         // Time since boot makes a process number that comes again differ.
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let instance = format!("{}-{keeper_pid}-{}{:09}", file.name, now.tv_sec, now.tv_nsec);
-        Self { schema: SCHEMA.to_owned(), version: VERSION, instance, keeper_pid, file, hosts }
+        Self {
+            schema: SCHEMA.to_owned(),
+            version: VERSION,
+            instance,
+            keeper_pid,
+            file,
+            hosts,
+            faults: Vec::new(),
+        }
     }
 }
 

@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use clearstream_schema::{CoreList, lab::DelayLineStats};
+use clearstream_schema::{
+    CoreList,
+    lab::{DelayLineStats, LabFault},
+};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::error::SentError;
@@ -23,6 +26,8 @@ pub(crate) enum Request {
     ResetStats,
     SetMtu { link: usize, mtu: u32 },
     SetReceiveCores { host: String, interface: String, cores: Option<CoreList> },
+    Faults,
+    SetFaults(Vec<LabFault>),
     Stop,
 }
 
@@ -31,6 +36,7 @@ pub(crate) enum Request {
 pub(crate) enum Answer {
     Done,
     Stats(Vec<DelayLineStats>),
+    Faults(Vec<LabFault>),
     Failed(SentError),
 }
 

@@ -186,7 +186,7 @@ impl RouteSocket {
             .collect())
     }
 
-    fn root_message(&mut self, interface: &str) -> Result<TcMessage, NetlinkError> {
+    pub(crate) fn root_message(&mut self, interface: &str) -> Result<TcMessage, NetlinkError> {
         let mut message = TcMessage::default();
         message.header.index = self.interface(interface)?.index.cast_signed();
         message.header.parent = TcHandle::ROOT;

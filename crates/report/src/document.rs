@@ -3,7 +3,7 @@
 
 use clearstream_schema::{
     host::HostReport,
-    lab::LabLink,
+    lab::{LabLink, LabSwitch},
     study::{Figure as Kind, Workload},
 };
 use serde::Serialize;
@@ -279,6 +279,7 @@ fn provenance(digest: &Digest) -> Vec<Fact> {
     if let Some(lab) = &run.lab {
         facts.push(fact("Lab", format!("{}: {}", lab.name, lab.title)));
         facts.extend(lab.links.iter().map(|link| fact("Lab link", link_text(link))));
+        facts.extend(lab.switches.iter().map(|switch| fact("Lab switch", switch_text(switch))));
     }
     if let Some(lines) = &digest.delay_lines {
         facts.push(fact(
@@ -312,6 +313,11 @@ fn link_text(link: &LabLink) -> String {
         link.rate.map_or_else(|| "no rate limit".to_owned(), |r| format!("rate {}", rate(r.0 as f64))),
     );
     parts.join(", ")
+}
+
+fn switch_text(switch: &LabSwitch) -> String {
+    let hosts: Vec<String> = switch.ends.iter().map(|end| end.host.clone()).collect();
+    format!("{}: {}, MTU {}", switch.name, join(&hosts), switch.mtu)
 }
 
 fn host_text(host: &HostReport) -> String {

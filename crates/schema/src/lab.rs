@@ -26,9 +26,20 @@ pub struct LabFile {
     /// Hosts and routers.
     #[serde(rename = "host")]
     pub hosts: Vec<LabHost>,
-    /// Links between them.
-    #[serde(rename = "link")]
+    /// Links between two of them.
+    #[serde(default, rename = "link")]
     pub links: Vec<LabLink>,
+    /// Switches, each with a network of many hosts.
+    #[serde(default, rename = "switch", skip_serializing_if = "Vec::is_empty")]
+    pub switches: Vec<LabSwitch>,
+}
+
+impl LabFile {
+    /// Every end, those of the links first, then those of the switches.
+    pub fn ends(&self) -> impl Iterator<Item = &LinkEnd> {
+        let links = self.links.iter().flat_map(|link| &link.ends);
+        links.chain(self.switches.iter().flat_map(|switch| &switch.ends))
+    }
 }
 
 /// One namespace.
@@ -147,7 +158,24 @@ impl LabLink {
     }
 }
 
-/// One end of a link.
+/// A learning switch: hosts on it reach each other as on one Ethernet. What
+/// becomes of a port behind it does not show as carrier on the host.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LabSwitch {
+    /// Name, no host's: letters, digits and `-`.
+    pub name: String,
+    /// Its ports, in order: interfaces of hosts.
+    pub ends: Vec<LinkEnd>,
+    /// MTU of all of them, bytes.
+    #[serde(default = "default_mtu")]
+    pub mtu: u32,
+    /// Join received segments (`rx-gro`) on the hosts' interfaces.
+    #[serde(default = "default_gro")]
+    pub gro: bool,
+}
+
+/// One end of a link, or one port of a switch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct LinkEnd {
@@ -207,4 +235,28 @@ pub struct DelayLineStats {
     /// Largest.
     #[serde(default)]
     pub unseen_max_ns: u64,
+}
+
+/// What goes wrong in a lab when it is asked to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum FaultKind {
+    /// Nothing passes either way, and nobody is told: the carrier stays.
+    Cut,
+    /// The host's interface loses its carrier.
+    LinkDown,
+    /// The host answers for itself (ARP, ping) and forwards nothing.
+    NoForwarding,
+}
+
+/// A fault of a running lab.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct LabFault {
+    /// Host that has it.
+    pub host: String,
+    /// Interface of the host; all of them when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// What is wrong.
+    pub kind: FaultKind,
 }

@@ -64,9 +64,11 @@ impl<'a> PeerBench<'a> {
     }
 
     fn set_mtus(&mut self, lab: &RunningLab, wanted: Option<u32>) -> Result<(), TrialError> {
-        for (number, link) in lab.file().links.iter().enumerate() {
-            let wanted = wanted.unwrap_or(link.mtu);
-            if *self.mtus.get(&number).unwrap_or(&link.mtu) != wanted {
+        let links = lab.file().links.iter().map(|link| link.mtu);
+        let mtus = links.chain(lab.file().switches.iter().map(|switch| switch.mtu));
+        for (number, usual) in mtus.enumerate() {
+            let wanted = wanted.unwrap_or(usual);
+            if *self.mtus.get(&number).unwrap_or(&usual) != wanted {
                 lab.set_mtu(number, wanted).map_err(lab_error)?;
                 self.mtus.insert(number, wanted);
             }
@@ -87,7 +89,7 @@ impl<'a> PeerBench<'a> {
             Direction::Both => vec![self.client.name(), self.server.name()],
         };
         let receivers: Vec<String> = receivers.into_iter().map(str::to_owned).collect();
-        for end in lab.file().links.iter().flat_map(|link| &link.ends) {
+        for end in lab.file().ends() {
             let wanted = match wanted.filter(|_| receivers.contains(&end.host)) {
                 None => end.receive_cores.clone(),
                 Some(Steering::Off) => None,

@@ -1,10 +1,13 @@
 //! `clearstream lab`
 
-use std::process::Command;
+use std::{collections::BTreeMap, process::Command};
 
-use clap::Subcommand;
-use clearstream_lab::RunningLab;
-use clearstream_schema::ExitCode;
+use clap::{Subcommand, ValueEnum};
+use clearstream_lab::{LabError, RunningLab};
+use clearstream_schema::{
+    ExitCode,
+    lab::{FaultKind, LabFault, LinkEnd},
+};
 
 use crate::{
     endpoints::own_program,
@@ -43,6 +46,23 @@ pub enum LabVerb {
         #[arg(long)]
         json: bool,
     },
+    /// Break something in a running lab, or mend it
+    Fault {
+        /// Name
+        lab: String,
+        /// Host, or one interface of it as HOST:INTERFACE
+        #[arg(required_unless_present = "clear")]
+        place: Option<String>,
+        /// What goes wrong
+        #[arg(required_unless_present = "clear")]
+        kind: Option<FaultWord>,
+        /// Mend what is broken at the place, or everything
+        #[arg(long, conflicts_with = "kind")]
+        clear: bool,
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+    },
     /// Run a command on a host of a running lab
     Exec {
         /// Name
@@ -63,6 +83,19 @@ pub enum LabVerb {
     /// Hold a lab: started by `up`
     #[command(hide = true)]
     Keep,
+}
+
+/// What `lab fault` can break.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum FaultWord {
+    /// A link passes nothing; nobody is told, the carrier stays
+    Cut,
+    /// A host's interface loses its carrier
+    LinkDown,
+    /// A router still answers (ARP, ping) and silently drops what it should forward
+    Drop,
+    /// A host is dead to the others: all its links are cut
+    Kill,
 }
 
 /// The command that `lab::up` starts to hold a lab.
@@ -87,6 +120,7 @@ impl LabVerb {
             }
             Self::List { json } => list(json),
             Self::Show { lab, json } => show(&lab, json),
+            Self::Fault { lab, place, kind, clear: _, json } => fault(&lab, place.as_deref(), kind, json),
             Self::Exec { lab, host, command } => exec(&lab, &host, &command),
             Self::Shell { lab, host } => {
                 let shell = std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".to_owned());
@@ -97,20 +131,85 @@ impl LabVerb {
     }
 }
 
+/// Breaks what is named with a kind, and mends it without one.
+fn fault(name: &str, place: Option<&str>, word: Option<FaultWord>, json: bool) -> Result<(), CommandError> {
+    let lab = clearstream_lab::open(name)?;
+    let split = place.map(|place| place.split_once(':').map_or((place, None), |(host, at)| (host, Some(at))));
+    let (host, interface) = (split.map(|(host, _)| host), split.and_then(|(_, at)| at));
+    let (verb, changed) = match (word, host) {
+        (Some(word), Some(host)) => {
+            let kind = match word {
+                FaultWord::Kill if interface.is_some() => {
+                    return Err(CommandError::usage(&format!(
+                        "a host is killed, not one link of it: write `kill` with {host}, or `cut`"
+                    )));
+                }
+                FaultWord::Cut | FaultWord::Kill => FaultKind::Cut,
+                FaultWord::LinkDown => FaultKind::LinkDown,
+                FaultWord::Drop => FaultKind::NoForwarding,
+            };
+            let fault = LabFault { host: host.to_owned(), interface: interface.map(str::to_owned), kind };
+            lab.fault(&fault)?;
+            ("broken", vec![fault])
+        }
+        _ => ("mended", lab.clear_faults(host, interface)?),
+    };
+    let now = lab.faults()?;
+    if json {
+        let document = serde_json::json!({
+            "schema": "clearstream.lab-faults", "version": 1, "lab": name, verb: changed, "faults": now,
+        });
+        return Ok(output::json(&document, true)?);
+    }
+    let mut lines: Vec<String> = changed.iter().map(|fault| format!("{verb}: {}", fault_text(fault))).collect();
+    if changed.is_empty() {
+        lines.push("nothing was broken there".to_owned());
+    }
+    lines.extend(now.iter().filter(|fault| !changed.contains(fault)).map(|fault| {
+        format!("still broken: {}", fault_text(fault))
+    }));
+    Ok(output::line(&lines.join("\n"))?)
+}
+
+fn fault_text(fault: &LabFault) -> String {
+    let place = match &fault.interface {
+        Some(interface) => format!("{}:{interface}", fault.host),
+        None => fault.host.clone(),
+    };
+    let what = match (fault.kind, &fault.interface) {
+        (FaultKind::Cut, Some(_)) => "cut, silently",
+        (FaultKind::Cut, None) => "dead: all its links are cut, silently",
+        (FaultKind::LinkDown, _) => "without carrier",
+        (FaultKind::NoForwarding, _) => "answers and forwards nothing",
+    };
+    format!("{place} {what}")
+}
+
 fn list(json: bool) -> Result<(), CommandError> {
     let running = clearstream_lab::list()?;
     if json {
+        let faults = running
+            .iter()
+            .map(|lab| Ok((lab.file().name.as_str(), lab.faults()?)))
+            .collect::<Result<BTreeMap<&str, Vec<LabFault>>, LabError>>()?;
         let names: Vec<&str> = running.iter().map(|lab| lab.file().name.as_str()).collect();
         let document = serde_json::json!({
             "schema": "clearstream.lab-list", "version": 1,
-            "running": names, "built_in": clearstream_lab::file::built_in_names(),
+            "running": names, "faults": faults, "built_in": clearstream_lab::file::built_in_names(),
         });
         return Ok(output::json(&document, true)?);
     }
     let mut rows: Vec<Vec<String>> = running
         .iter()
-        .map(|lab| vec![lab.file().name.clone(), "running".to_owned(), lab.file().title.clone()])
-        .collect();
+        .map(|lab| {
+            let state = match lab.faults()?.len() {
+                0 => "running".to_owned(),
+                1 => "running, 1 fault".to_owned(),
+                count => format!("running, {count} faults"),
+            };
+            Ok(vec![lab.file().name.clone(), state, lab.file().title.clone()])
+        })
+        .collect::<Result<_, LabError>>()?;
     for name in clearstream_lab::file::built_in_names() {
         if !running.iter().any(|lab| lab.file().name == *name) {
             let title = clearstream_lab::file::load(name)?.title;
@@ -122,11 +221,11 @@ fn list(json: bool) -> Result<(), CommandError> {
 
 fn show(name: &str, json: bool) -> Result<(), CommandError> {
     let lab = clearstream_lab::open(name)?;
-    let stats = lab.delay_line_stats()?;
+    let (stats, faults) = (lab.delay_line_stats()?, lab.faults()?);
     if json {
         let document = serde_json::json!({
             "schema": "clearstream.lab-state", "version": 1,
-            "file": lab.file(), "delay_lines": stats,
+            "file": lab.file(), "delay_lines": stats, "faults": faults,
         });
         return Ok(output::json(&document, true)?);
     }
@@ -149,6 +248,9 @@ fn show(name: &str, json: bool) -> Result<(), CommandError> {
             [">delay line", ">passed", ">bytes", ">lost", ">overflow", ">late p50", ">late p99", ">late max"];
         output::line(&table(&header, rows))?;
     }
+    for fault in &faults {
+        output::line(&format!("broken on purpose: {}", fault_text(fault)))?;
+    }
     Ok(())
 }
 
@@ -169,7 +271,24 @@ fn describe(lab: &RunningLab) -> String {
             link.mtu.to_string(),
         ]
     });
-    table(&["end", "other end", ">delay one way", ">jitter", ">loss", ">rate", ">MTU"], rows.collect())
+    let links: Vec<Vec<String>> = rows.collect();
+    let ports = lab.file().switches.iter().flat_map(|switch| {
+        let row = |end: &LinkEnd| {
+            let addresses = end.addresses.join(" ");
+            vec![switch.name.clone(), end.host.clone(), end.interface.clone(), addresses, switch.mtu.to_string()]
+        };
+        switch.ends.iter().map(row)
+    });
+    let ports: Vec<Vec<String>> = ports.collect();
+    let mut parts = Vec::new();
+    if !links.is_empty() || ports.is_empty() {
+        let header = ["end", "other end", ">delay one way", ">jitter", ">loss", ">rate", ">MTU"];
+        parts.push(table(&header, links));
+    }
+    if !ports.is_empty() {
+        parts.push(table(&["switch", "host", "interface", "addresses", ">MTU"], ports));
+    }
+    parts.join("\n")
 }
 
 fn exec(lab: &str, host: &str, command: &[String]) -> Result<(), CommandError> {

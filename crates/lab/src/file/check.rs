@@ -45,7 +45,15 @@ pub(super) fn check(file: &LabFile) -> Result<(), Fault> {
             );
         }
     }
-    check_links(file, &names)?;
+    let mut all = names.clone();
+    for (index, switch) in file.switches.iter().enumerate() {
+        let key = format!("switch[{index}].name");
+        check_name(&key, &switch.name, 63)?;
+        if !all.insert(switch.name.as_str()) {
+            return fault(key, format!("\"{}\" is the name of a host or of another switch", switch.name));
+        }
+    }
+    check_segments(file, &names)?;
     for (index, host) in file.hosts.iter().enumerate() {
         check_host(file, index, host)?;
     }
@@ -60,32 +68,64 @@ fn check_name(key: &str, name: &str, longest: usize) -> Result<(), Fault> {
     fault(key, format!("\"{name}\" is no name: write 1 to {longest} letters, digits and `-`"))
 }
 
-fn check_links(file: &LabFile, hosts: &BTreeSet<&str>) -> Result<(), Fault> {
-    let (mut interfaces, mut addresses) = (BTreeSet::new(), BTreeMap::new());
+/// Links and switches: what each says of itself, and what no two ends may share.
+fn check_segments(file: &LabFile, hosts: &BTreeSet<&str>) -> Result<(), Fault> {
+    let mut taken = Taken::default();
     for (index, link) in file.links.iter().enumerate() {
         let key = format!("link[{index}]");
         check_link(&key, link)?;
+        let is_tun = link.effective_backend() == LinkBackend::DelayLine;
         for (number, end) in link.ends.iter().enumerate() {
             let key = format!("{key}.ends[{number}]");
-            check_end(&key, end, link, hosts)?;
-            if !interfaces.insert((end.host.as_str(), end.interface.as_str())) {
-                let problem = format!("{} has another interface \"{}\"", end.host, end.interface);
-                return fault(format!("{key}.interface"), problem);
-            }
-            for (position, text) in end.addresses.iter().enumerate() {
-                let key = format!("{key}.addresses[{position}]");
-                let prefix =
-                    text.parse::<Prefix>().or_else(|error| fault(key.as_str(), error.to_string()))?;
-                if let Some(other) = addresses.insert(prefix.address, end.host.as_str()) {
-                    return fault(key, format!("{} is an address of {other}, too", prefix.address));
-                }
-                if prefix.address.is_ipv6() && link.mtu < 1280 {
-                    return fault(key, "IPv6 needs an mtu of at least 1280 (RFC 8200, section 5)");
-                }
-            }
+            check_end(&key, end, is_tun, hosts)?;
+            taken.take(&key, end, link.mtu)?;
+        }
+    }
+    for (index, switch) in file.switches.iter().enumerate() {
+        let key = format!("switch[{index}]");
+        // The most that a veth takes (drivers/net/veth.c, ETH_MAX_MTU).
+        if !(68..=65_535).contains(&switch.mtu) {
+            let problem = format!("{} is no MTU for a switch: write 68 to 65535 bytes", switch.mtu);
+            return fault(format!("{key}.mtu"), problem);
+        }
+        // Ports of a Linux bridge (net/bridge/br_private.h, BR_MAX_PORTS).
+        if switch.ends.is_empty() || switch.ends.len() > 1023 {
+            return fault(format!("{key}.ends"), "a switch has 1 to 1023 ends");
+        }
+        for (number, end) in switch.ends.iter().enumerate() {
+            let key = format!("{key}.ends[{number}]");
+            check_end(&key, end, false, hosts)?;
+            taken.take(&key, end, switch.mtu)?;
         }
     }
     Ok(())
+}
+
+/// What ends have, of which no two may have the same.
+#[derive(Debug, Default)]
+struct Taken<'a> {
+    interfaces: BTreeSet<(&'a str, &'a str)>,
+    addresses: BTreeMap<IpAddr, &'a str>,
+}
+
+impl<'a> Taken<'a> {
+    fn take(&mut self, key: &str, end: &'a LinkEnd, mtu: u32) -> Result<(), Fault> {
+        if !self.interfaces.insert((end.host.as_str(), end.interface.as_str())) {
+            let problem = format!("{} has another interface \"{}\"", end.host, end.interface);
+            return fault(format!("{key}.interface"), problem);
+        }
+        for (position, text) in end.addresses.iter().enumerate() {
+            let key = format!("{key}.addresses[{position}]");
+            let prefix = text.parse::<Prefix>().or_else(|error| fault(key.as_str(), error.to_string()))?;
+            if let Some(other) = self.addresses.insert(prefix.address, end.host.as_str()) {
+                return fault(key, format!("{} is an address of {other}, too", prefix.address));
+            }
+            if prefix.address.is_ipv6() && mtu < 1280 {
+                return fault(key, "IPv6 needs an mtu of at least 1280 (RFC 8200, section 5)");
+            }
+        }
+        Ok(())
+    }
 }
 
 fn check_link(key: &str, link: &LabLink) -> Result<(), Fault> {
@@ -142,7 +182,7 @@ fn check_link(key: &str, link: &LabLink) -> Result<(), Fault> {
     Ok(())
 }
 
-fn check_end(key: &str, end: &LinkEnd, link: &LabLink, hosts: &BTreeSet<&str>) -> Result<(), Fault> {
+fn check_end(key: &str, end: &LinkEnd, is_tun: bool, hosts: &BTreeSet<&str>) -> Result<(), Fault> {
     if !hosts.contains(end.host.as_str()) {
         let known: Vec<&str> = hosts.iter().copied().collect();
         let meant = nearest(&end.host, known.iter().copied());
@@ -156,7 +196,7 @@ fn check_end(key: &str, end: &LinkEnd, link: &LabLink, hosts: &BTreeSet<&str>) -
         let problem = format!("\"{name}\" is no name for it: write 1 to 15 letters, digits, `-`, `_` or `.`");
         return fault(format!("{key}.interface"), problem);
     }
-    if link.effective_backend() != LinkBackend::DelayLine && matches!(name, "all" | "default") {
+    if !is_tun && matches!(name, "all" | "default") {
         return fault(format!("{key}.interface"), "the kernel keeps this name for itself");
     }
     Ok(())
@@ -164,9 +204,7 @@ fn check_end(key: &str, end: &LinkEnd, link: &LabLink, hosts: &BTreeSet<&str>) -
 
 fn check_host(file: &LabFile, index: usize, host: &LabHost) -> Result<(), Fault> {
     let networks: Vec<Prefix> = file
-        .links
-        .iter()
-        .flat_map(|link| &link.ends)
+        .ends()
         .filter(|end| end.host == host.name)
         .flat_map(|end| &end.addresses)
         .filter_map(|text| text.parse().ok())

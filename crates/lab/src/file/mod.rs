@@ -15,6 +15,7 @@ use crate::LabError;
 
 /// Name and text of every built-in lab.
 const BUILT_IN: &[(&str, &str)] = &[
+    ("gateways-6", include_str!("../../../../labs/gateways-6.toml")),
     ("two-hosts", include_str!("../../../../labs/two-hosts.toml")),
     ("wan-1650km", include_str!("../../../../labs/wan-1650km.toml")),
     ("wan-1650km-defaults", include_str!("../../../../labs/wan-1650km-defaults.toml")),

@@ -3,4 +3,5 @@
 
 mod common;
 mod life;
+mod switch;
 mod table;

@@ -120,6 +120,7 @@ fn run_document(client: &HostReport, server: &HostReport, shape: &Shape, cells: 
         title: "Two hosts and 1650 km of fibre".to_owned(),
         hosts: Vec::new(),
         links: Vec::new(),
+        switches: Vec::new(),
     };
     RunDocument {
         schema: RUN_SCHEMA.to_owned(),

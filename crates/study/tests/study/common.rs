@@ -107,6 +107,7 @@ pub(crate) fn lab(name: &str) -> LabFile {
         title: String::new(),
         hosts: Vec::new(),
         links: Vec::new(),
+        switches: Vec::new(),
     }
 }
 

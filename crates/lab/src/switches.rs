@@ -1,0 +1,65 @@
+//! Switches: a bridge in a namespace of its own. The hosts' interfaces are
+//! veth, whose peers are its ports.
+
+use std::path::Path;
+
+use clearstream_schema::lab::LabSwitch;
+
+use crate::{LabError, links, node::Node};
+
+/// The bridge inside the switch's namespace.
+const BRIDGE: &str = "bridge";
+
+/// A switch that lives as long as this value.
+#[derive(Debug)]
+pub(crate) struct Switch {
+    node: Node,
+}
+
+impl Switch {
+    /// Makes the switch and its ports; the hosts' ends are still down.
+    pub(crate) fn start(switch: &LabSwitch, hosts_file: &Path, nodes: &mut [Node]) -> Result<Self, LabError> {
+        let mut node = Node::start(&switch.name, hosts_file)?;
+        // It is no host: nothing in it speaks IP by itself.
+        let silent = ["net.ipv6.conf.all.disable_ipv6", "net.ipv6.conf.default.disable_ipv6"];
+        node.write_known_sysctls(&silent.map(|key| (key, "1")))?;
+        node.network(|netlink| netlink.add_bridge(BRIDGE))?;
+        let own = node.namespaces.net().try_clone();
+        let own = own.map_err(LabError::system(format!("keep the namespace of {} open", switch.name)))?;
+        for (number, end) in switch.ends.iter().enumerate() {
+            let port = port_name(number);
+            links::node_of(nodes, end)?.network(|netlink| netlink.add_veth(&end.interface, &port, &own))?;
+            node.network(|netlink| netlink.set_bridge(&port, Some(BRIDGE)))?;
+            node.network(|netlink| netlink.set_up(&port, true))?;
+            links::set_gro(end, switch.gro, nodes)?;
+        }
+        let mut made = Self { node };
+        made.set_mtu(switch.ends.len(), switch.mtu)?;
+        made.node.network(|netlink| netlink.set_up(BRIDGE, true))?;
+        Ok(made)
+    }
+
+    /// Sets the MTU, in bytes, of the ports and of the bridge.
+    pub(crate) fn set_mtu(&mut self, port_count: usize, mtu: u32) -> Result<(), LabError> {
+        for number in 0..port_count {
+            self.node.network(|netlink| netlink.set_mtu(&port_name(number), mtu))?;
+        }
+        self.node.network(|netlink| netlink.set_mtu(BRIDGE, mtu))
+    }
+
+    /// Whether frames pass between a port and the others. The port stays up,
+    /// and so the host behind it keeps its carrier.
+    pub(crate) fn set_joined(&mut self, number: usize, joined: bool) -> Result<(), LabError> {
+        self.node.network(|netlink| netlink.set_bridge(&port_name(number), joined.then_some(BRIDGE)))
+    }
+
+    /// Whether a port is up, and so whether the host behind it has carrier.
+    pub(crate) fn set_up(&mut self, number: usize, up: bool) -> Result<(), LabError> {
+        self.node.network(|netlink| netlink.set_up(&port_name(number), up))
+    }
+}
+
+/// `port1` is where the first end is plugged in.
+fn port_name(number: usize) -> String {
+    format!("port{}", number + 1)
+}
