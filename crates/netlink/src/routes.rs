@@ -34,6 +34,12 @@ impl LiveRoute {
     pub fn is_kernels(&self) -> bool {
         self.entry.protocol == KERNEL
     }
+
+    /// It is for packets of one type of service or source only, so that it
+    /// stands beside another one with the same destination, table and metric.
+    pub fn is_for_some_packets(&self) -> bool {
+        self.unsaid.iter().any(|word| word.starts_with("tos ") || word == "from")
+    }
 }
 
 impl RouteSocket {

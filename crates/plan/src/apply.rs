@@ -11,10 +11,13 @@ use crate::{
     Event, Fault, Identity, Options, PlanError, SettingError,
     folder::{self, Locked},
     journal::{Change, Head, Journal, Mark, SCHEMA, VERSION},
-    meaning::same,
+    meaning::alike,
     restore,
     revert::is_here,
 };
+
+/// How messages name a setting that is not there.
+pub(crate) const ABSENT: &str = "absent";
 
 /// The version of plans that is read.
 pub(crate) const PLAN_VERSION: u32 = 1;
@@ -78,7 +81,7 @@ pub fn apply(plan: &Plan, options: &Options) -> Result<Applied, PlanError> {
     }
     // A later step may have changed what an earlier one wrote or found right.
     for (index, change) in journal.head.changes.clone().iter().enumerate() {
-        if let Err(source) = holds(&change.setting, &change.new, options) {
+        if let Err(source) = holds(&change.setting, change.new.as_deref(), options) {
             return undo(&mut journal, index + 1, source, options);
         }
     }
@@ -129,16 +132,20 @@ fn changes(plan: &Plan, options: &Options) -> Result<Vec<Change>, PlanError> {
     let mut changes = Vec::new();
     for step in &plan.steps {
         let setting = step.setting.clone();
-        let Some(new) = step.desired.clone() else {
+        let new = step.desired.clone();
+        if new.is_none() && !setting.may_be_absent() {
             let reason = "cannot be taken away: give the text that it is to hold".to_owned();
             return Err(PlanError::Unfit(Fault::Invalid { reason }.of(&setting)));
-        };
+        }
         let old = target.read(&setting).map_err(PlanError::Unfit)?;
-        let old = old.ok_or_else(|| PlanError::Unfit(Fault::Absent.of(&setting)))?;
+        if old.is_none() && !setting.may_be_absent() {
+            return Err(PlanError::Unfit(Fault::Absent.of(&setting)));
+        }
         let change = Change { setting, old, new, effect: step.effect };
         if !change.was_right() {
-            target.check(&change.setting, &change.new).map_err(PlanError::Unfit)?;
-            target.check(&change.setting, &change.old).map_err(PlanError::Unfit)?;
+            for text in [&change.new, &change.old].into_iter().flatten() {
+                target.check(&change.setting, text).map_err(PlanError::Unfit)?;
+            }
         }
         changes.push(change);
     }
@@ -146,26 +153,38 @@ fn changes(plan: &Plan, options: &Options) -> Result<Vec<Change>, PlanError> {
 }
 
 fn write_back(change: &Change, options: &Options) -> Result<(), SettingError> {
-    write_and_read(&change.setting, &change.new, options)
+    write_and_read(&change.setting, change.new.as_deref(), options)
 }
 
-/// Writes one text and looks whether the setting holds it.
-pub(crate) fn write_and_read(setting: &Setting, value: &str, options: &Options) -> Result<(), SettingError> {
+/// Writes one text, or takes the setting away, and looks whether it is so.
+pub(crate) fn write_and_read(
+    setting: &Setting,
+    value: Option<&str>,
+    options: &Options,
+) -> Result<(), SettingError> {
     options.tell(Event::Writing { setting });
-    options.target.write(setting, value)?;
+    match value {
+        Some(value) => options.target.write(setting, value)?,
+        None => options.target.remove(setting)?,
+    }
     options.tell(Event::Written { setting });
     holds(setting, value, options)?;
     options.tell(Event::ReadBack { setting });
     Ok(())
 }
 
-fn holds(setting: &Setting, wanted: &str, options: &Options) -> Result<(), SettingError> {
+fn holds(setting: &Setting, wanted: Option<&str>, options: &Options) -> Result<(), SettingError> {
     let found = options.target.read(setting)?;
-    let found = found.ok_or_else(|| Fault::Absent.of(setting))?;
-    if same(setting, wanted, &found) {
+    if alike(setting, wanted, found.as_deref()) {
         return Ok(());
     }
-    Err(Fault::Altered { wanted: wanted.to_owned(), found }.of(setting))
+    match found {
+        None => Err(Fault::Absent.of(setting)),
+        Some(found) => {
+            let wanted = wanted.unwrap_or(ABSENT).to_owned();
+            Err(Fault::Altered { wanted, found }.of(setting))
+        }
+    }
 }
 
 /// Puts back what the steps up to the failed one wrote.

@@ -5,6 +5,8 @@ use std::{fmt, io, path::PathBuf};
 use clearstream_netlink::{NetlinkError, ethtool::EthtoolError};
 use clearstream_schema::plan::Setting;
 
+use crate::apply::ABSENT;
+
 /// One setting that could not be read or written.
 #[derive(Debug, thiserror::Error)]
 #[error("{setting}: {fault}")]
@@ -96,17 +98,19 @@ impl SettingError {
 pub struct Conflict {
     /// Which.
     pub setting: Setting,
-    /// What is there.
-    pub live: String,
-    /// What was written.
-    pub ours: String,
-    /// What was there before.
-    pub old: String,
+    /// What is there; absent when nothing is.
+    pub live: Option<String>,
+    /// What was written; absent when it was taken away.
+    pub ours: Option<String>,
+    /// What was there before; absent when nothing was.
+    pub old: Option<String>,
 }
 
 impl fmt::Display for Conflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { setting, live, ours, old } = self;
+        let [live, ours, old] =
+            [&self.live, &self.ours, &self.old].map(|text| text.as_deref().unwrap_or(ABSENT));
+        let setting = &self.setting;
         write!(f, "{setting} is \"{live}\", neither \"{ours}\" (set) nor \"{old}\" (before)")
     }
 }

@@ -14,7 +14,7 @@ use clearstream_schema::plan::{LinkAttribute, Setting};
 use crate::{
     Fault, Identity, Namespace, PlanError, SettingError, Target,
     files::{self, Files},
-    qdisc,
+    netfilter, qdisc, routing,
 };
 
 /// A host whose settings are read and written.
@@ -49,10 +49,17 @@ impl Host {
                 files::of_path(setting, &format!("sys/class/net/{interface}/{name}")).map(Some)
             }
             Setting::Link { .. } => Ok(None),
-            Setting::Qdisc { .. } | Setting::Ethtool { .. } if self.is_live => Ok(None),
+            _ if self.is_live => Ok(None),
             Setting::Qdisc { .. } | Setting::Ethtool { .. } => {
                 Err(Fault::Invalid { reason: "a directory has neither qdiscs nor drivers".to_owned() }
                     .of(setting))
+            }
+            Setting::Nexthop { .. }
+            | Setting::Route { .. }
+            | Setting::Rule { .. }
+            | Setting::Address { .. }
+            | Setting::NetfilterTable { .. } => {
+                Err(Fault::Invalid { reason: "a directory has no routes".to_owned() }.of(setting))
             }
         }
     }
@@ -82,6 +89,11 @@ impl Target for Host {
                 }
                 driver(setting)?.value(interface, group, name).map_err(driver_error(setting))
             }
+            Setting::NetfilterTable { name } => netfilter::read(setting, name),
+            Setting::Nexthop { .. }
+            | Setting::Route { .. }
+            | Setting::Rule { .. }
+            | Setting::Address { .. } => routing::read(setting, &mut route(setting)?),
             // Files were read above.
             Setting::Sysctl(_) | Setting::File(_) => Ok(None),
         }
@@ -111,7 +123,20 @@ impl Target for Host {
             Setting::Ethtool { interface, group, name } => {
                 driver(setting)?.set_value(interface, group, name, value).map_err(driver_error(setting))
             }
+            Setting::NetfilterTable { name } => netfilter::write(setting, name, value),
+            Setting::Nexthop { .. }
+            | Setting::Route { .. }
+            | Setting::Rule { .. }
+            | Setting::Address { .. } => routing::write(setting, value, &mut route(setting)?),
             Setting::Sysctl(_) | Setting::File(_) => Ok(()),
+        }
+    }
+
+    fn remove(&self, setting: &Setting) -> Result<(), SettingError> {
+        match setting {
+            Setting::NetfilterTable { name } => netfilter::remove(setting, name),
+            _ if setting.may_be_absent() => routing::remove(setting, &mut route(setting)?),
+            _ => Err(Fault::Invalid { reason: "cannot be taken away".to_owned() }.of(setting)),
         }
     }
 
@@ -128,6 +153,13 @@ impl Target for Host {
             Setting::Qdisc { .. } => wanted(setting, value).map(|_| ())?,
             Setting::Ethtool { group, name, .. } => {
                 Ethtool::check(group, name, value).map_err(|reason| Fault::Invalid { reason }.of(setting))?;
+            }
+            Setting::NetfilterTable { name } => netfilter::check(setting, name, value)?,
+            Setting::Nexthop { .. }
+            | Setting::Route { .. }
+            | Setting::Rule { .. }
+            | Setting::Address { .. } => {
+                routing::check(setting, value)?;
             }
             Setting::Sysctl(_) | Setting::File(_) => {}
         }
@@ -182,7 +214,7 @@ fn driver(setting: &Setting) -> Result<Ethtool, SettingError> {
     Ethtool::open().map_err(driver_error(setting))
 }
 
-fn netlink_error(setting: &Setting) -> impl Fn(NetlinkError) -> SettingError {
+pub(crate) fn netlink_error(setting: &Setting) -> impl Fn(NetlinkError) -> SettingError {
     let setting = setting.clone();
     move |source| Fault::Netlink { source }.of(&setting)
 }
@@ -201,7 +233,7 @@ fn present<T>(setting: &Setting, found: Result<T, NetlinkError>) -> Result<Optio
     }
 }
 
-fn refused(setting: &Setting, value: &str) -> impl FnOnce(NetlinkError) -> SettingError {
+pub(crate) fn refused(setting: &Setting, value: &str) -> impl FnOnce(NetlinkError) -> SettingError {
     let (setting, value) = (setting.clone(), value.to_owned());
     move |error| match error {
         NetlinkError::Refused { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {

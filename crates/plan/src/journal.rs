@@ -12,7 +12,7 @@ use std::{
 use clearstream_schema::plan::{Effect, JournalState, Setting};
 use serde::{Deserialize, Serialize};
 
-use crate::{Identity, PlanError, meaning::same};
+use crate::{Identity, PlanError, meaning::alike};
 
 pub(crate) const SCHEMA: &str = "clearstream.plan-journal";
 pub(crate) const VERSION: u32 = 1;
@@ -36,8 +36,12 @@ pub(crate) struct Head {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Change {
     pub(crate) setting: Setting,
-    pub(crate) old: String,
-    pub(crate) new: String,
+    /// Absent where nothing was there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) old: Option<String>,
+    /// Absent where it is taken away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) new: Option<String>,
     /// For the person who asks later whether it is in force.
     #[serde(default = "at_once")]
     pub(crate) effect: Effect,
@@ -50,7 +54,7 @@ fn at_once() -> Effect {
 impl Change {
     /// The plan had nothing to change here.
     pub(crate) fn was_right(&self) -> bool {
-        same(&self.setting, &self.old, &self.new)
+        alike(&self.setting, self.old.as_deref(), self.new.as_deref())
     }
 }
 

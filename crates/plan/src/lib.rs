@@ -17,11 +17,13 @@ mod folder;
 mod host;
 mod journal;
 mod meaning;
+mod netfilter;
 mod qdisc;
 mod remote;
 mod render;
 mod restore;
 mod revert;
+mod routing;
 mod target;
 mod verify;
 

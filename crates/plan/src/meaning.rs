@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 
 use clearstream_schema::plan::Setting;
 
-use crate::qdisc;
+use crate::{netfilter, qdisc, routing};
 
 /// Whether a setting that holds `live` is as `wanted` asks. Vectors are
 /// compared number by number, masks and lists as sets of processors; of a
-/// queueing discipline only what `wanted` names is looked at.
+/// queueing discipline only what `wanted` names is looked at; routes, rules and
+/// nexthops by what their words say.
 pub fn same(setting: &Setting, wanted: &str, live: &str) -> bool {
     if wanted == live {
         return true;
@@ -19,6 +20,19 @@ pub fn same(setting: &Setting, wanted: &str, live: &str) -> bool {
         Setting::File(path) => same_as(Form::of_file(path), wanted, live),
         Setting::Qdisc { .. } => qdisc::same(wanted, live),
         Setting::Link { .. } | Setting::Ethtool { .. } => same_as(Form::Words, wanted, live),
+        Setting::Nexthop { .. } | Setting::Route { .. } | Setting::Rule { .. } | Setting::Address { .. } => {
+            routing::same(setting, wanted, live)
+        }
+        Setting::NetfilterTable { .. } => netfilter::same(wanted, live),
+    }
+}
+
+/// The same where a setting may be absent, which is like nothing else.
+pub(crate) fn alike(setting: &Setting, wanted: Option<&str>, live: Option<&str>) -> bool {
+    match (wanted, live) {
+        (Some(wanted), Some(live)) => same(setting, wanted, live),
+        (None, None) => true,
+        _ => false,
     }
 }
 

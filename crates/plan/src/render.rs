@@ -133,6 +133,9 @@ fn unfit(format: Format, step: &Step, value: &str) -> Option<String> {
     if let Some(word) = words(&step.setting).into_iter().find(|word| !is_plain(word)) {
         return Some(format!("the name \"{word}\" has letters that no configuration file takes"));
     }
+    if let Some(reason) = unfit_routing(format, &step.setting) {
+        return Some(reason.to_owned());
+    }
     if !value.chars().all(|letter| letter.is_ascii_graphic() || letter == ' ')
         || value.contains(['\'', '"', '\\', '$', '`', '%', '{', '#', ';'])
     {
@@ -156,13 +159,35 @@ fn unfit(format: Format, step: &Step, value: &str) -> Option<String> {
     makes_default.then(|| "the kernel makes its default qdisc by itself".to_owned())
 }
 
+/// Routes are kept by files of their own, whole hosts at a time.
+fn unfit_routing(format: Format, setting: &Setting) -> Option<&'static str> {
+    let is_script = matches!(format, Format::Shell | Format::Ansible);
+    match setting {
+        Setting::NetfilterTable { .. } => Some("it is a table of nft: `clearstream route render` writes it"),
+        _ if setting.may_be_absent() && !is_script => {
+            Some("it is part of the host's routing: `clearstream route render` writes it")
+        }
+        _ => None,
+    }
+}
+
 /// Names in a setting, which become parts of lines and file names.
 fn words(setting: &Setting) -> Vec<&str> {
     match setting {
         Setting::Sysctl(key) => vec![key],
         Setting::File(path) => vec![path],
-        Setting::Link { interface, .. } | Setting::Qdisc { interface } => vec![interface],
+        Setting::Link { interface, .. }
+        | Setting::Qdisc { interface }
+        | Setting::Address { interface, .. } => {
+            vec![interface]
+        }
         Setting::Ethtool { interface, group, name } => vec![interface, group, name],
+        Setting::NetfilterTable { name } => vec![name],
+        Setting::Rule { selector, .. } => {
+            let names = selector.input.iter().chain(&selector.output).chain(&selector.other);
+            names.map(String::as_str).collect()
+        }
+        Setting::Nexthop { .. } | Setting::Route { .. } => Vec::new(),
     }
 }
 
@@ -209,6 +234,11 @@ fn interface(setting: &Setting) -> Option<&str> {
         Setting::File(path) => path.strip_prefix("sys/class/net/")?.split('/').next(),
         Setting::Link { interface, .. }
         | Setting::Qdisc { interface }
-        | Setting::Ethtool { interface, .. } => Some(interface),
+        | Setting::Ethtool { interface, .. }
+        | Setting::Address { interface, .. } => Some(interface),
+        Setting::Nexthop { .. }
+        | Setting::Route { .. }
+        | Setting::Rule { .. }
+        | Setting::NetfilterTable { .. } => None,
     }
 }

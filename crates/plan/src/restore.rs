@@ -4,9 +4,9 @@ use clearstream_schema::plan::{JournalState, Setting};
 
 use crate::{
     Conflict, Event, Fault, Options, PlanError,
-    apply::write_and_read,
+    apply::{ABSENT, write_and_read},
     journal::{Change, Journal, Mark},
-    meaning::same,
+    meaning::alike,
     qdisc::is_default,
 };
 
@@ -52,7 +52,8 @@ fn conflicts(journal: &Journal, options: &Options) -> Result<Vec<Conflict>, Plan
             continue;
         }
         let live = live(setting, options)?;
-        if in_flight != Some(index) && !same(setting, old, &live) && !same(setting, new, &live) {
+        let is = |text: &Option<String>| alike(setting, text.as_deref(), live.as_deref());
+        if in_flight != Some(index) && !is(old) && !is(new) {
             let (setting, ours, old) = (setting.clone(), new.clone(), old.clone());
             conflicts.push(Conflict { setting, live, ours, old });
         }
@@ -70,7 +71,7 @@ fn foreign(journal: &Journal, options: &Options) -> Result<Vec<usize>, PlanError
     let mut found = Vec::new();
     for (index, change) in journal.head.changes.iter().enumerate().filter(|(_, change)| change.was_right()) {
         match live(&change.setting, options) {
-            Ok(live) if same(&change.setting, &change.old, &live) => {}
+            Ok(live) if alike(&change.setting, change.old.as_deref(), live.as_deref()) => {}
             // Changed, or gone.
             Ok(_) => found.push(index),
             Err(PlanError::Unfit(error)) if error.is_absent() => found.push(index),
@@ -87,8 +88,11 @@ fn check_writable(journal: &Journal, force: bool, options: &Options) -> Result<(
             _ if change.was_right() => {}
             Err(PlanError::Unfit(error)) if force && error.is_absent() => {}
             Err(error) => return Err(error),
-            Ok(live) if same(setting, old, &live) => {}
-            Ok(_) => options.target.check(setting, old).map_err(PlanError::Unfit)?,
+            Ok(live) if alike(setting, old.as_deref(), live.as_deref()) => {}
+            Ok(_) => match old {
+                Some(old) => options.target.check(setting, old).map_err(PlanError::Unfit)?,
+                None => {}
+            },
         }
     }
     Ok(())
@@ -107,7 +111,7 @@ pub(crate) fn put_back(
         (0..journal.head.changes.len()).rev().filter(|index| !left_alone.contains(index)).collect();
     order.sort_by_key(|&index| {
         let change = &journal.head.changes[index];
-        matches!(change.setting, Setting::Qdisc { .. }) && is_default(&change.old)
+        matches!(change.setting, Setting::Qdisc { .. }) && change.old.as_deref().is_some_and(is_default)
     });
     let mut written = 0;
     for _ in 0..PASS_COUNT {
@@ -119,12 +123,12 @@ pub(crate) fn put_back(
                 Err(PlanError::Unfit(error)) if error.is_absent() => continue,
                 other => other?,
             };
-            if same(&setting, &old, &live) {
+            if alike(&setting, old.as_deref(), live.as_deref()) {
                 continue;
             }
             is_quiet = false;
             before(journal, index)?;
-            write_and_read(&setting, &old, options).map_err(PlanError::Unfit)?;
+            write_and_read(&setting, old.as_deref(), options).map_err(PlanError::Unfit)?;
             written += 1;
         }
         if is_quiet {
@@ -134,15 +138,20 @@ pub(crate) fn put_back(
     for &index in &order {
         let Change { setting, old, .. } = &journal.head.changes[index];
         let found = live(setting, options)?;
-        if !same(setting, old, &found) {
-            let (setting, wanted) = (setting.clone(), old.clone());
-            return Err(PlanError::Unfit(Fault::Altered { wanted, found }.of(&setting)));
+        if !alike(setting, old.as_deref(), found.as_deref()) {
+            let text = |text: Option<String>| text.unwrap_or_else(|| ABSENT.to_owned());
+            let fault = Fault::Altered { wanted: text(old.clone()), found: text(found) };
+            return Err(PlanError::Unfit(fault.of(setting)));
         }
     }
     Ok(written)
 }
 
-fn live(setting: &Setting, options: &Options) -> Result<String, PlanError> {
+/// What is there; `None` only of a setting that may be absent.
+fn live(setting: &Setting, options: &Options) -> Result<Option<String>, PlanError> {
     let live = options.target.read(setting).map_err(PlanError::Unfit)?;
-    live.ok_or_else(|| PlanError::Unfit(Fault::Absent.of(setting)))
+    if live.is_none() && !setting.may_be_absent() {
+        return Err(PlanError::Unfit(Fault::Absent.of(setting)));
+    }
+    Ok(live)
 }

@@ -51,8 +51,8 @@ pub fn plan_of(journal: &str, options: &Options) -> Result<Plan, PlanError> {
     let Head { purpose, identity, changes, .. } = folder::open(&options.journals, journal)?.head;
     let step = |change: Change| Step {
         setting: change.setting,
-        current: Some(change.old),
-        desired: Some(change.new),
+        current: change.old,
+        desired: change.new,
         reason: format!("journal {journal}"),
         effect: change.effect,
     };

@@ -6,7 +6,7 @@ use std::{fmt, path::PathBuf, sync::Arc};
 use clearstream_schema::plan::Setting;
 use serde::{Deserialize, Serialize};
 
-use crate::{Host, PlanError, SettingError, folder};
+use crate::{Fault, Host, PlanError, SettingError, folder};
 
 /// Holds settings. [`Host`] is the one of this machine.
 pub trait Target: Send + Sync {
@@ -16,6 +16,12 @@ pub trait Target: Send + Sync {
 
     /// Writes a text. What the kernel makes of it is the caller's to read back.
     fn write(&self, setting: &Setting, value: &str) -> Result<(), SettingError>;
+
+    /// Takes a setting away that [may be absent](Setting::may_be_absent).
+    fn remove(&self, setting: &Setting) -> Result<(), SettingError> {
+        let reason = "cannot be taken away".to_owned();
+        Err(Fault::Invalid { reason }.of(setting))
+    }
 
     /// Fails when writing `value` cannot work, without writing.
     fn check(&self, setting: &Setting, value: &str) -> Result<(), SettingError>;

@@ -3,7 +3,7 @@
 
 use clearstream_schema::plan::{Check, Effect, Plan, Setting, Step, Verification};
 
-use crate::{Fault, Options, PlanError, effective, meaning::same};
+use crate::{Fault, Options, PlanError, apply::ABSENT, effective, meaning::alike};
 
 /// Compares a plan with what is in force on this host, which need not have
 /// been changed by it. Nothing is written; where the plan sets what a new
@@ -21,13 +21,18 @@ pub fn verify(plan: &Plan, options: &Options) -> Result<Verification, PlanError>
 
 fn read_back(step: &Step, options: &Options) -> Check {
     let subject = step.setting.to_string();
-    let expected = step.desired.clone().unwrap_or_default();
-    let (found, problem) = match options.target.read(&step.setting) {
-        Ok(Some(found)) => (Some(found), None),
-        Ok(None) => (None, Some(Fault::Absent.of(&step.setting).to_string())),
-        Err(error) => (None, Some(error.to_string())),
+    let wanted = step.desired.as_deref();
+    let may_be_absent = step.setting.may_be_absent();
+    let (found, problem, holds) = match options.target.read(&step.setting) {
+        Ok(None) if may_be_absent => (Some(ABSENT.to_owned()), None, wanted.is_none()),
+        Ok(None) => (None, Some(Fault::Absent.of(&step.setting).to_string()), false),
+        Ok(found) => {
+            let holds = alike(&step.setting, wanted, found.as_deref());
+            (found, None, holds)
+        }
+        Err(error) => (None, Some(error.to_string()), false),
     };
-    let holds = found.as_deref().is_some_and(|found| same(&step.setting, &expected, found));
+    let expected = wanted.unwrap_or(if may_be_absent { ABSENT } else { "" }).to_owned();
     let note = problem.or_else(|| who_sees(step.effect).map(str::to_owned));
     Check { subject, expected, found, holds, note }
 }

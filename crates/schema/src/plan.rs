@@ -9,6 +9,8 @@ use std::{collections::BTreeMap, fmt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::{prefix::Prefix, routing::RuleSelector};
+
 /// Name of the format.
 pub const PLAN_SCHEMA: &str = "clearstream.plan";
 
@@ -91,11 +93,71 @@ pub enum Setting {
         /// `combined`, `rx`, `rx-usecs`, `tx-tcp-segmentation`.
         name: String,
     },
+    /// A nexthop object, in the words of `ip nexthop add id N`:
+    /// `via 10.0.0.1 dev eth0 proto 117`, `group 1,3/2 proto 117`. May be absent.
+    Nexthop {
+        /// Its number.
+        id: u32,
+    },
+    /// A route, in the words of `ip route add`: `nhid 7010 proto 117`,
+    /// `proto 117 nexthop via 10.0.0.1 dev eth0 weight 1 nexthop ...`. May be absent.
+    Route {
+        /// Table.
+        table: u32,
+        /// Destination.
+        destination: Prefix,
+        /// Metric, 1024 for IPv6 where none is said.
+        #[serde(default)]
+        metric: u32,
+    },
+    /// A policy rule, in the words of `ip rule add`: `lookup 7001 proto 117`.
+    /// May be absent.
+    Rule {
+        /// Whether it is for IPv6.
+        ipv6: bool,
+        /// Priority.
+        priority: u32,
+        /// What packets it is for.
+        #[serde(default)]
+        selector: RuleSelector,
+    },
+    /// An address of an interface, in the words of `ip address add` after the
+    /// address: `proto 117`. May be absent.
+    Address {
+        /// Interface name.
+        interface: String,
+        /// The address and the length of its network.
+        prefix: Prefix,
+    },
+    /// A table of nft(8) of family `inet`, as its text on one line:
+    /// `chain output { type route hook output priority mangle; ... }`. May be absent.
+    NetfilterTable {
+        /// Name.
+        name: String,
+    },
+}
+
+impl Setting {
+    /// A plan may take it away, and bring what was not there.
+    pub fn may_be_absent(&self) -> bool {
+        match self {
+            Self::Sysctl(_)
+            | Self::File(_)
+            | Self::Link { .. }
+            | Self::Qdisc { .. }
+            | Self::Ethtool { .. } => false,
+            Self::Nexthop { .. }
+            | Self::Route { .. }
+            | Self::Rule { .. }
+            | Self::Address { .. }
+            | Self::NetfilterTable { .. } => true,
+        }
+    }
 }
 
 impl fmt::Display for Setting {
     /// As an operator names it: `net.ipv4.tcp_wmem`, `/proc/irq/42/smp_affinity_list`,
-    /// `eth0 mtu`, `eth0 qdisc`, `eth0 channels combined`.
+    /// `eth0 mtu`, `eth0 qdisc`, `eth0 channels combined`, `route 10.0.0.0/8 table 254`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sysctl(key) => f.write_str(key),
@@ -106,6 +168,16 @@ impl fmt::Display for Setting {
             }
             Self::Qdisc { interface } => write!(f, "{interface} qdisc"),
             Self::Ethtool { interface, group, name } => write!(f, "{interface} {group} {name}"),
+            Self::Nexthop { id } => write!(f, "nexthop {id}"),
+            Self::Route { table, destination, metric } => {
+                write!(f, "route {destination} table {table}")?;
+                if *metric == 0 { Ok(()) } else { write!(f, " metric {metric}") }
+            }
+            Self::Rule { ipv6, priority, selector } => {
+                write!(f, "{} {priority} {}", if *ipv6 { "rule -6" } else { "rule" }, selector.words())
+            }
+            Self::Address { interface, prefix } => write!(f, "{interface} address {prefix}"),
+            Self::NetfilterTable { name } => write!(f, "nft table inet {name}"),
         }
     }
 }

@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{fabric::InfinibandMode, prefix::Prefix};
 
+pub mod words;
+
 /// Number of the main table (rtnetlink(7), `RT_TABLE_MAIN`).
 pub const MAIN_TABLE: u32 = 254;
 
@@ -285,7 +287,8 @@ pub enum RuleAction {
 pub struct ConnectionMark {
     /// Interface of arrival.
     pub interface: String,
-    /// Link address of the gateway.
+    /// Link address of the gateway; empty where it is to be learnt from the
+    /// neighbours of the host.
     pub link_address: String,
     /// Name of the gateway, for people.
     pub gateway: String,

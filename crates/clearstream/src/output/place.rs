@@ -109,7 +109,7 @@ fn setting(setting: &Setting) -> String {
         Setting::File(path) => format!("/{path}"),
         Setting::Link { interface, attribute } => format!("{interface} {attribute:?}"),
         Setting::Qdisc { interface } => format!("{interface} qdisc"),
-        Setting::Ethtool { interface, group, name } => format!("{interface} {group} {name}"),
+        other => other.to_string(),
     }
 }
 

@@ -35,7 +35,8 @@ pub(super) fn udev(head: &str, kept: &[Kept<'_>]) -> Vec<File> {
                 let option = scripts::ethtool_option(group);
                 format!("RUN+=\"/sbin/ethtool {option} $name {name} {value}\"")
             }
-            Setting::Sysctl(_) => continue,
+            // What belongs to no interface's coming is not kept here.
+            _ => continue,
         };
         // A rename comes as "move", with the new name.
         let _ = write!(

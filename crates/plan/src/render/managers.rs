@@ -53,7 +53,7 @@ fn keyfile(interface: &str, kept: &[Kept<'_>]) -> String {
             }
             Setting::Qdisc { .. } => writeln!(traffic, "qdisc.root={value}"),
             Setting::Ethtool { group, name, .. } => writeln!(driver, "{}", nm_ethtool(group, name, value)),
-            Setting::Sysctl(_) | Setting::File(_) => Ok(()),
+            _ => Ok(()),
         };
     }
     let groups = [("ethernet", ethernet), ("link", link), ("ethtool", driver), ("tc", traffic)];
@@ -122,7 +122,7 @@ pub(super) fn networkd(head: &str, kept: &[Kept<'_>]) -> Vec<File> {
                 Setting::Qdisc { .. } => {
                     write!(network, "\n{why}{}", network_section(value).unwrap_or_default())
                 }
-                Setting::Sysctl(_) | Setting::File(_) => Ok(()),
+                _ => Ok(()),
             };
         }
         if !link.is_empty() {

@@ -37,6 +37,27 @@ pub(super) fn command(setting: &Setting, value: &str) -> String {
         Setting::Ethtool { interface, group, name } => {
             format!("ethtool {} '{interface}' '{name}' '{value}'", ethtool_option(group))
         }
+        Setting::Nexthop { id } => format!("ip nexthop replace id {id} {value}"),
+        Setting::Route { table, destination, metric } => {
+            let family = if destination.address.is_ipv6() { "-6" } else { "-4" };
+            // The word of a type comes before the destination.
+            let (kind, rest) = match value.split_once(' ').unwrap_or((value, "")) {
+                (kind @ ("blackhole" | "unreachable" | "prohibit" | "throw"), rest) => (kind, rest),
+                _ => ("unicast", value),
+            };
+            format!("ip {family} route replace {kind} {destination} table {table} metric {metric} {rest}")
+        }
+        Setting::Rule { ipv6, priority, selector } => {
+            let family = if *ipv6 { "-6" } else { "-4" };
+            let rule = format!("pref {priority} {} {value}", selector.words());
+            format!("ip {family} rule del {rule} 2>/dev/null || :\nip {family} rule add {rule}")
+        }
+        Setting::Address { interface, prefix } => {
+            let owner = value.strip_prefix("proto 0").map_or_else(|| format!(" {value}"), str::to_owned);
+            format!("ip address replace {prefix} dev '{interface}'{owner}")
+        }
+        // Left out before (`unfit_routing`).
+        Setting::NetfilterTable { .. } => String::new(),
     }
 }
 
