@@ -16,13 +16,14 @@ use clearstream_schema::{
 use crate::{
     Bench, ImproveError, candidates,
     kept::{State, together, with_options},
-    trial::{LEAST_PAIRS, LEVEL, Outcome, Rule, measure},
+    trial::{LEAST_PAIRS, LEVEL, LOOKS, Outcome, Rule, measure},
 };
 
 /// How the loop works.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Pairs of runs, with and without, per change: at least four.
+    /// Pairs of runs, with and without, per change: at least four. A gain that
+    /// they show but do not prove is measured for as many again, twice at most.
     pub pairs: u32,
     /// A gain below it does not matter: 0.02 for 2 %.
     pub threshold_ratio: f64,
@@ -95,6 +96,7 @@ pub fn run<B: Bench>(
             pair_count: options.pairs,
             threshold_ratio: options.threshold_ratio,
             level_ratio: LEVEL,
+            look_count: LOOKS,
             seed: options.seed,
         },
         requested: config.clone(),

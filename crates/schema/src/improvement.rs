@@ -51,14 +51,22 @@ pub struct Improvement {
 /// How it is decided whether a change stays.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DecisionRule {
-    /// Pairs of runs, with and without.
+    /// Pairs of runs, with and without, before the runs are looked at.
     pub pair_count: u32,
     /// A gain below it does not matter, 0.02 for 2 %.
     pub threshold_ratio: f64,
     /// Probability at which a difference counts as proven.
     pub level_ratio: f64,
+    /// How often the runs are looked at at most: while they show a gain and do
+    /// not prove it, as many pairs again are measured.
+    #[serde(default = "once")]
+    pub look_count: u32,
     /// Of the order within pairs.
     pub seed: u64,
+}
+
+fn once() -> u32 {
+    1
 }
 
 /// One change, measured against being without it.

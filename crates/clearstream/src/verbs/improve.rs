@@ -149,6 +149,8 @@ struct View {
     until: Instant,
     /// What is being done.
     what: String,
+    /// The pair that more runs begin with is being measured.
+    more: bool,
 }
 
 impl View {
@@ -161,6 +163,7 @@ impl View {
             pairs: args.pairs,
             until: Instant::now() + diagnosis,
             what: String::new(),
+            more: false,
         }
     }
 
@@ -176,7 +179,12 @@ impl View {
             Event::Confirming => {
                 self.begin(self.trial(), "all that was kept, against the beginning".to_owned());
             }
-            Event::Run { .. } => {}
+            // As many pairs again: the runs so far show a gain and do not prove it.
+            Event::Run { pair, .. } if pair > 0 && pair % self.pairs == 0 && !self.more => {
+                self.begin(self.trial(), format!("{}, more runs", self.what.trim_end_matches(", more runs")));
+                self.more = true;
+            }
+            Event::Run { pair, .. } => self.more &= pair % self.pairs == 0,
             Event::Decided(step) => self.progress.note(&improve::decided(step)),
         }
         self.progress.update(self.until.saturating_duration_since(Instant::now()), &self.what);

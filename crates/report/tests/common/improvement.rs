@@ -72,7 +72,7 @@ pub(crate) fn loop_of_five() -> Improvement {
     Improvement {
         schema: IMPROVEMENT_SCHEMA.to_owned(),
         version: 1,
-        rule: DecisionRule { pair_count: 5, threshold_ratio: 0.02, level_ratio: 0.05, seed: 1 },
+        rule: DecisionRule { pair_count: 5, threshold_ratio: 0.02, level_ratio: 0.0221, look_count: 3, seed: 1 },
         client: "dtn1".to_owned(),
         server: "dtn2".to_owned(),
         requested,
