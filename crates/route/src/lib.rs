@@ -5,3 +5,4 @@
 
 pub mod fabric;
 pub mod live;
+pub mod watch;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{TimeSpan, prefix::Prefix};
+use crate::{BitRate, TimeSpan, prefix::Prefix};
 
 /// Name of the format.
 pub const FABRIC_SCHEMA: &str = "clearstream.fabric";
@@ -39,6 +39,26 @@ pub struct FabricFile {
     /// How `route watch` decides that a gateway is dead.
     #[serde(default)]
     pub watch: WatchSettings,
+    /// The path that the tuning of classes is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<FabricPath>,
+}
+
+/// A path over the gateways, as far as tuning needs to know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct FabricPath {
+    /// Goodput wanted of one host, all its flows together.
+    pub rate: BitRate,
+    /// Round-trip time.
+    pub rtt: TimeSpan,
+    /// TCP flows of one host at a time.
+    #[serde(default = "one_flow")]
+    pub flow_count: u32,
+}
+
+fn one_flow() -> u32 {
+    1
 }
 
 /// A network: hosts on it reach each other without a gateway.
@@ -91,7 +111,8 @@ pub struct HostClass {
     pub name: String,
     /// What they are for.
     pub role: HostRole,
-    /// Host names; brackets count up: `compute-[0001-4096]`, `sn[1-6]`, `r[1-4]n[01-16]`.
+    /// Host names; brackets count up: `compute-[0001-4096]`, `sn[1-6]`, `sn[1-3,7]`,
+    /// `r[1-4]n[01-16]`, where the last bracket counts fastest.
     pub hosts: Vec<String>,
     /// Their interfaces in the fabric: one for end hosts, two or more for gateways.
     #[serde(rename = "link")]
@@ -112,6 +133,10 @@ pub struct HostClass {
     /// Sysctls of their own, by dotted name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sysctls: BTreeMap<String, String>,
+    /// Oldest kernel among them, as `uname -r` says it: nothing newer is planned
+    /// for. A kernel with all that is known here when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
 }
 
 fn one() -> u16 {
@@ -149,10 +174,11 @@ pub struct ClassLink {
     /// values as the class has hosts, in their order: brackets count
     /// (`10.10.0.[11-16]`, `10.100.[16-31].[1-254]`, `fd64::[1-4096]`, where the
     /// last bracket counts fastest; IPv6 counts in hexadecimal), or a start
-    /// (`10.100.16.1+`) counts up by one.
+    /// (`10.100.16.1+`) counts up by one. Several patterns of one family follow
+    /// one another.
     pub addresses: Vec<String>,
     /// One further address per gateway for the alias return path, in the order
-    /// of the gateways, as patterns with (hosts x gateways) values; each host
+    /// of the gateways of this network's routes, as patterns with (hosts x gateways) values; each host
     /// takes as many consecutive ones as there are gateways.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub alias_addresses: Vec<String>,
@@ -276,23 +302,40 @@ impl Default for OwnedNumbers {
     }
 }
 
-/// How `route watch` decides.
+/// How `route watch` probes and decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct WatchSettings {
-    /// Time between probes through a gateway.
+    /// Time between rounds; a round probes one far host through every gateway.
+    /// Large fabrics probe less often, see `probe-limit`.
     pub interval: TimeSpan,
     /// Time within which an answer must come.
     pub timeout: TimeSpan,
-    /// Consecutive failures after which a gateway is taken out.
+    /// Consecutive rounds failed after which a gateway is taken out.
     pub down_count: u32,
-    /// Consecutive answers after which it is put back.
+    /// Consecutive rounds answered after which it is put back; doubled for each
+    /// time that it failed lately.
     pub up_count: u32,
+    /// Far hosts that are probed in turn, so that a dead one condemns nobody.
+    pub target_count: u32,
+    /// UDP port on which the watches of all hosts probe and answer each other.
+    pub port: u16,
+    /// Probes per second through one gateway, and to one host, that all hosts of
+    /// the fabric together may cause while nothing fails.
+    pub probe_limit: u32,
 }
 
 impl Default for WatchSettings {
     fn default() -> Self {
         let milliseconds = TimeSpan::from_millis;
-        Self { interval: milliseconds(50), timeout: milliseconds(150), down_count: 3, up_count: 40 }
+        Self {
+            interval: milliseconds(20),
+            timeout: milliseconds(60),
+            down_count: 3,
+            up_count: 100,
+            target_count: 3,
+            port: 7117,
+            probe_limit: 10_000,
+        }
     }
 }

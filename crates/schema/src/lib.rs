@@ -30,6 +30,7 @@ pub mod study;
 pub mod tcp_info;
 pub mod tune;
 pub mod units;
+pub mod watch;
 pub mod wire;
 
 pub use exit::ExitCode;
