@@ -64,6 +64,8 @@ pub enum FindingClass {
     Provenance,
     /// Data crosses a node or a link that it need not cross.
     Locality,
+    /// Packets go another way than was meant, or nowhere.
+    Routing,
     /// Could not be looked at.
     Unverifiable,
 }
@@ -82,7 +84,8 @@ pub struct Place {
 pub struct Finding {
     /// `KEY:CLASS:CAUSE`, the same in every run and version: what a mute list names.
     pub id: String,
-    /// Sysctl by its dotted name, or `link.ATTRIBUTE`, `pcie`, `interrupts`.
+    /// Sysctl by its dotted name, or `link.ATTRIBUTE`, `pcie`, `interrupts`; of
+    /// routing `rule`, `route`, `table`, `gateway`, `return`.
     pub key: String,
     /// Kind.
     pub class: FindingClass,
@@ -102,6 +105,9 @@ pub struct Finding {
     /// Interface, when it is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
+    /// Host, when several were looked at together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// Where the rule comes from.
     pub source: String,
 }

@@ -107,6 +107,7 @@ impl Facts<'_> {
             advice: None,
             place: value.and_then(|value| value.place.clone()),
             interface: None,
+            host: None,
             source: self.known.key(key).map_or_else(String::new, |known| known.source.clone()),
         }
     }

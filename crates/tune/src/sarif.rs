@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use clearstream_schema::tune::{Finding, LintReport, Severity};
 use serde_json::{Value, json};
 
-/// One run with one result for each finding.
-pub fn sarif(report: &LintReport) -> Value {
+/// One run with one result for each finding; `tool` is the command that looked.
+pub fn sarif(report: &LintReport, tool: &str) -> Value {
     let mut rules: BTreeMap<&str, &Finding> = BTreeMap::new();
     for finding in &report.findings {
         rules.entry(&finding.id).or_insert(finding);
@@ -29,7 +29,7 @@ pub fn sarif(report: &LintReport) -> Value {
         "version": "2.1.0",
         "runs": [{
             "tool": { "driver": {
-                "name": "clearstream tune lint",
+                "name": tool,
                 "semanticVersion": env!("CARGO_PKG_VERSION"),
                 "rules": descriptors,
             }},
@@ -44,10 +44,8 @@ fn result(finding: &Finding, index: &BTreeMap<&str, usize>) -> Value {
     if let Some(advice) = &finding.advice {
         text.push_str(&format!(". Instead: {advice}"));
     }
-    let subject = match &finding.interface {
-        Some(interface) => format!("{interface}/{}", finding.key),
-        None => finding.key.clone(),
-    };
+    let parts = [finding.host.as_ref(), finding.interface.as_ref(), Some(&finding.key)];
+    let subject = parts.into_iter().flatten().map(String::as_str).collect::<Vec<_>>().join("/");
     let mut location = json!({ "logicalLocations": [{ "fullyQualifiedName": subject, "kind": "resource" }] });
     if let Some(place) = &finding.place {
         location["physicalLocation"] = json!({

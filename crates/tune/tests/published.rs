@@ -334,7 +334,7 @@ fn sarif_has_what_the_specification_requires() {
     let schema = serde_json::from_str(include_str!("sarif-2.1.0-required.json")).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
     for state in [file("native-client", "list.txt", None, None), at_rest()] {
-        let log = sarif(&look(&state, None));
+        let log = sarif(&look(&state, None), "clearstream tune lint");
         let errors: Vec<String> = validator.iter_errors(&log).map(|error| error.to_string()).collect();
         assert_eq!(errors, Vec::<String>::new());
         let run = &log["runs"][0];

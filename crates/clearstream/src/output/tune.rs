@@ -49,6 +49,9 @@ fn finding_text(finding: &Finding, paint: Paint) -> String {
     if let Some(interface) = &finding.interface {
         let _ = write!(head, " on {interface}");
     }
+    if let Some(host) = &finding.host {
+        let _ = write!(head, " of {host}");
+    }
     if let Some(place) = &finding.place {
         let _ = write!(head, "   {}:{}", place.file, place.line);
     }

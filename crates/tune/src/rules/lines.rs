@@ -20,6 +20,7 @@ pub(super) fn unreadable(facts: &Facts<'_>, found: &mut Vec<Finding>) {
             advice: None,
             place: Some(Place { file: file.clone(), line: slip.line }),
             interface: None,
+            host: None,
             source: "sysctl.conf(5)".to_owned(),
         });
     }

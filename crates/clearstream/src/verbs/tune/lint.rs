@@ -87,7 +87,7 @@ impl LintArgs {
 
     fn print(&self, report: &LintReport) -> Result<(), CommandError> {
         if self.sarif {
-            output::json(&sarif(report), true)?;
+            output::json(&sarif(report, "clearstream tune lint"), true)?;
         } else if self.json {
             output::json(report, true)?;
         } else {
