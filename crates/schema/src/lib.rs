@@ -25,6 +25,7 @@ pub mod prefix;
 pub mod probe;
 pub mod proof;
 pub mod record;
+pub mod route_plan;
 pub mod routing;
 pub mod study;
 pub mod tcp_info;

@@ -1,20 +1,29 @@
 //! Fabric files: the built-in ones, those of the user, what is wrong with one
 //! (file, line, key, what was meant), and the hosts that one stands for.
 
+mod check;
 mod error;
+mod expand;
+mod pattern;
 
 use std::path::Path;
 
-use clearstream_schema::{
-    document::{self, Document},
-    fabric::FabricFile,
+use clearstream_schema::document::{self, Document};
+
+pub use self::{
+    check::Fault,
+    error::FabricError,
+    expand::{Fabric, Gateway, HostId},
+    pattern::{AddressList, AddressPattern, NameList, Pattern},
 };
 
-pub use self::error::FabricError;
-
 /// Name and text of every built-in fabric.
-const BUILT_IN: &[(&str, &str)] =
-    &[("gateways-6", include_str!("../../../../fabrics/gateways-6.toml"))];
+const BUILT_IN: &[(&str, &str)] = &[
+    ("gateways-6", include_str!("../../../../fabrics/gateways-6.toml")),
+    ("cumulus-wolf", include_str!("../../../../fabrics/cumulus-wolf.toml")),
+    ("dual-stack", include_str!("../../../../fabrics/dual-stack.toml")),
+    ("ten-thousand", include_str!("../../../../fabrics/ten-thousand.toml")),
+];
 
 /// Names of the built-in fabrics.
 pub fn built_in_names() -> impl Iterator<Item = &'static str> {
@@ -23,7 +32,11 @@ pub fn built_in_names() -> impl Iterator<Item = &'static str> {
 
 /// Reads a built-in fabric by its name, or a fabric file by its path (anything
 /// with a `/` or ending in `.toml`).
-pub fn load(name_or_path: &str) -> Result<FabricFile, FabricError> {
+///
+/// # Errors
+/// An unknown name; a file that cannot be read; file, line and key of the first
+/// thing that cannot be meant.
+pub fn load(name_or_path: &str) -> Result<Fabric, FabricError> {
     if let Some((name, text)) = BUILT_IN.iter().find(|(name, _)| *name == name_or_path) {
         return parse(Path::new(&format!("fabrics/{name}.toml")), text);
     }
@@ -38,14 +51,23 @@ pub fn load(name_or_path: &str) -> Result<FabricFile, FabricError> {
 }
 
 /// Reads the text of a fabric file; `path` is for messages.
-pub fn parse(path: &Path, text: &str) -> Result<FabricFile, FabricError> {
-    toml::from_str(text).map_err(|error| {
+///
+/// # Errors
+/// File, line and key of the first thing that cannot be meant.
+pub fn parse(path: &Path, text: &str) -> Result<Fabric, FabricError> {
+    let bad = |offset: usize, key: String, problem: String| FabricError::BadFile {
+        path: path.to_owned(),
+        line: document::line_of(text, offset),
+        key,
+        problem,
+    };
+    let file = toml::from_str(text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start);
-        FabricError::BadFile {
-            path: path.to_owned(),
-            line: document::line_of(text, offset),
-            key: Document::read(text).key_at(offset),
-            problem: document::with_suggestion(error.message()),
-        }
-    })
+        bad(offset, Document::read(text).key_at(offset), document::with_suggestion(error.message()))
+    })?;
+    Fabric::new(file)
+        .map_err(|fault| bad(Document::read(text).offset_of(&fault.key), fault.key, fault.problem))
 }
+
+#[cfg(test)]
+mod tests;

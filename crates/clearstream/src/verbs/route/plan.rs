@@ -1,6 +1,9 @@
 //! `clearstream route plan`
 
-use clearstream_route::fabric;
+use clearstream_route::{
+    fabric::{self, HostId},
+    planner::{Planner, shares::Population},
+};
 
 use crate::{exit::CommandError, output};
 
@@ -17,15 +20,10 @@ pub struct PlanArgs {
 impl PlanArgs {
     /// Does it.
     pub fn run(self) -> Result<(), CommandError> {
-        let file = fabric::load(&self.fabric)?;
-        if self.json {
-            return Ok(output::json(&file, true)?);
-        }
-        Ok(output::line(&format!(
-            "{}: {} networks, {} classes of hosts",
-            file.name,
-            file.networks.len(),
-            file.classes.len()
-        ))?)
+        let fabric = fabric::load(&self.fabric)?;
+        let planner = Planner::new(&fabric);
+        let first = (0..fabric.file().classes.len()).map(|class| HostId { class, index: 0 });
+        let document = planner.document(&first.collect::<Vec<_>>(), &Population::default());
+        Ok(output::json(&document, self.json)?)
     }
 }

@@ -1,0 +1,382 @@
+//! From a fabric to what each of its hosts routes by, with the reasons, and to
+//! what can be known of it on paper. Hosts are planned one at a time when they
+//! are asked for, so that thousands cost no memory.
+
+pub mod choice;
+pub mod hash;
+mod host;
+pub mod kernel;
+pub mod lookup;
+pub mod loss;
+mod pairs;
+mod proof;
+pub mod shares;
+mod sysctls;
+mod tuning;
+mod walk;
+
+use std::net::IpAddr;
+
+use clearstream_schema::{
+    fabric::{HashPolicy, HostRole, Multipath, ReturnPath},
+    prefix::Prefix,
+    route_plan::{
+        ClassMultipath, PlannedClass, PlannedGateway, PlannedHost, PlannedRoute, ROUTE_PLAN_SCHEMA,
+        RoutePlan, SymmetryProof,
+    },
+    routing::HostRouting,
+};
+
+use self::{choice::Choice, host::Draft, kernel::KernelFeatures, shares::Population, tuning::Tuning};
+use crate::fabric::{Fabric, HostId};
+
+/// Plans the hosts of a fabric.
+#[derive(Debug)]
+pub struct Planner<'a> {
+    fabric: &'a Fabric,
+    routes: Vec<Route>,
+    /// By class.
+    kernels: Vec<KernelFeatures>,
+    /// By class.
+    tunings: Vec<Tuning>,
+}
+
+/// A route of the fabric, ready to be written for each host.
+#[derive(Debug)]
+struct Route {
+    networks: [usize; 2],
+    choice: Choice,
+    /// Numbers of its gateways.
+    gateways: Vec<usize>,
+    seed: Option<u32>,
+    /// By family and end of the route: next hops of hosts there.
+    hops: [[Vec<Hop>; 2]; 2],
+    /// By end of the route: aliases of the servers there, for clients on the other end.
+    aliases: [Vec<Alias>; 2],
+}
+
+/// A gateway as hosts on one network see it.
+#[derive(Debug, Clone, Copy)]
+struct Hop {
+    gateway: usize,
+    via: IpAddr,
+    weight: u16,
+}
+
+/// An address of a server that stands for a gateway.
+#[derive(Debug, Clone, Copy)]
+struct Alias {
+    address: IpAddr,
+    gateway: usize,
+}
+
+impl Route {
+    /// The end of the route that a network is.
+    fn end(&self, network: usize) -> Option<usize> {
+        self.networks.iter().position(|other| *other == network)
+    }
+
+    fn return_path(&self) -> ReturnPath {
+        self.choice.return_path
+    }
+}
+
+impl<'a> Planner<'a> {
+    /// Chooses return paths and makes ready for hosts.
+    pub fn new(fabric: &'a Fabric) -> Self {
+        let file = fabric.file();
+        let kernel = |class: &clearstream_schema::fabric::HostClass| {
+            KernelFeatures::read(class.kernel.as_deref(), None)
+        };
+        let kernels: Vec<KernelFeatures> = file.classes.iter().map(kernel).collect();
+        let tunings = (0..file.classes.len()).map(|class| Tuning::of(fabric, class)).collect();
+        let routes = (0..file.routes.len()).map(|index| read_route(fabric, index)).collect();
+        Self { fabric, routes, kernels, tunings }
+    }
+
+    /// The same for hosts of a class whose kernel is known better than the file
+    /// tells: that of a running or captured one.
+    #[must_use]
+    pub fn with_kernel(mut self, class: usize, kernel: KernelFeatures) -> Self {
+        if let Some(known) = self.kernels.get_mut(class) {
+            *known = kernel;
+        }
+        self
+    }
+
+    /// The fabric.
+    pub fn fabric(&self) -> &'a Fabric {
+        self.fabric
+    }
+
+    /// The return path of a route, with the prices of all.
+    pub fn choice(&self, route: usize) -> &Choice {
+        &self.routes[route].choice
+    }
+
+    /// What a host will route by.
+    pub fn routing(&self, host: HostId) -> HostRouting {
+        Draft::new(self, host, false).finish().routing
+    }
+
+    /// What a host will route by, and why.
+    pub fn explain(&self, host: HostId) -> PlannedHost {
+        Draft::new(self, host, true).finish()
+    }
+
+    /// How hosts of a class write several next hops of a route, and why so.
+    pub fn multipath(&self, route: usize, class: usize) -> (Multipath, String) {
+        let asked = self.fabric.route(route).0.multipath;
+        kernel::multipath(asked, self.routes[route].return_path(), &self.kernels[class])
+    }
+
+    /// Walks both directions of every kind of flow of a route on paper.
+    pub fn prove(&self, route: usize) -> SymmetryProof {
+        proof::prove(self, route, &|host| self.routing(host))
+    }
+
+    /// The same for a routing that comes from elsewhere, as from files.
+    pub fn prove_with(&self, route: usize, routing: &dyn Fn(HostId) -> HostRouting) -> SymmetryProof {
+        proof::prove(self, route, routing)
+    }
+
+    /// Everything at once; `hosts` are shown in full.
+    pub fn document(&self, hosts: &[HostId], population: &Population) -> RoutePlan {
+        let fabric = self.fabric;
+        RoutePlan {
+            schema: ROUTE_PLAN_SCHEMA.to_owned(),
+            version: 1,
+            fabric: fabric.name().to_owned(),
+            classes: (0..fabric.file().classes.len()).map(|class| self.class(class)).collect(),
+            routes: (0..self.routes.len()).map(|route| self.route(route, population)).collect(),
+            hosts: hosts.iter().map(|host| self.explain(*host)).collect(),
+            notices: self.notices(),
+        }
+    }
+
+    fn class(&self, class: usize) -> PlannedClass {
+        let (fabric, count) = (self.fabric, self.fabric.class_count(class));
+        let first = HostId { class, index: 0 };
+        let needs = kernel::needs(&self.routing(first));
+        let in_words = |need: kernel::KernelNeed| match need.since {
+            Some(since) => format!("Linux {since} ({})", need.name),
+            None => need.name.to_owned(),
+        };
+        PlannedClass {
+            name: fabric.file().classes[class].name.clone(),
+            role: fabric.file().classes[class].role,
+            host_count: count as u64,
+            first: fabric.host_name(first),
+            last: fabric.host_name(HostId { class, index: count.saturating_sub(1) }),
+            kernel_needs: needs.into_iter().map(in_words).collect(),
+        }
+    }
+
+    fn route(&self, index: usize, population: &Population) -> PlannedRoute {
+        let (asked, networks) = self.fabric.route(index);
+        let route = &self.routes[index];
+        PlannedRoute {
+            between: asked.between.clone(),
+            gateways: route.gateways.iter().map(|number| self.gateway(*number, networks)).collect(),
+            return_path: route.return_path(),
+            recommended: route.choice.recommended,
+            recommended_because: route.choice.because.clone(),
+            multipath: self.class_multipaths(index),
+            hash_policy: asked.hash_policy,
+            hash_seed: route.seed,
+            prices: route.choice.prices.clone(),
+            proof: self.prove(index),
+            shares: shares::simulate(self, index, population),
+            losses: loss::losses(
+                &route
+                    .gateways
+                    .iter()
+                    .map(|number| self.fabric.gateways()[*number].weight)
+                    .collect::<Vec<_>>(),
+                self.fabric.file().numbers.bucket_count,
+                route.return_path() == ReturnPath::None,
+            ),
+        }
+    }
+
+    fn gateway(&self, number: usize, networks: [usize; 2]) -> PlannedGateway {
+        let gateway = &self.fabric.gateways()[number];
+        let addresses = |network: usize| {
+            let link = self.fabric.link_on(gateway.host, network);
+            let address = |ipv6| self.fabric.address(gateway.host, link?, ipv6);
+            [false, true].into_iter().filter_map(address).collect()
+        };
+        PlannedGateway {
+            name: gateway.name.clone(),
+            weight: gateway.weight,
+            first_addresses: addresses(networks[0]),
+            second_addresses: addresses(networks[1]),
+        }
+    }
+
+    fn class_multipaths(&self, route: usize) -> Vec<ClassMultipath> {
+        let networks = self.routes[route].networks;
+        let classes = 0..self.fabric.file().classes.len();
+        let ends = classes.filter(|class| {
+            self.fabric.file().classes[*class].role != HostRole::Gateway
+                && networks
+                    .iter()
+                    .any(|network| self.fabric.classes_on(*network).any(|other| other == *class))
+        });
+        let of_class = |class: usize| {
+            let (multipath, because) = self.multipath(route, class);
+            ClassMultipath { class: self.fabric.file().classes[class].name.clone(), multipath, because }
+        };
+        ends.map(of_class).collect()
+    }
+
+    /// What the plan leaves to people, or does not do on some hosts.
+    pub fn notices(&self) -> Vec<String> {
+        let mut notices = Vec::new();
+        for (route, planned) in self.routes.iter().enumerate() {
+            self.route_notices(route, planned, &mut notices);
+        }
+        for (class, tuning) in self.tunings.iter().enumerate() {
+            let name = &self.fabric.file().classes[class].name;
+            notices.extend(tuning.advice.iter().map(|advice| format!("{name}: {advice}")));
+        }
+        for (class, kernel) in self.kernels.iter().enumerate() {
+            let routing = self.routing(HostId { class, index: 0 });
+            let name = &self.fabric.file().classes[class].name;
+            for need in kernel.missing(&routing) {
+                let since =
+                    need.since.map(|since| format!(", which came with Linux {since}")).unwrap_or_default();
+                notices.push(format!("{name}: the kernel lacks {}{since}, for {}", need.name, need.what_for));
+            }
+            notices.extend(sysctls::left_out(self, class));
+        }
+        notices
+    }
+
+    fn route_notices(&self, index: usize, route: &Route, notices: &mut Vec<String>) {
+        let asked = self.fabric.route(index).0;
+        let [one, other] = &asked.between;
+        let path = route.return_path();
+        let stateful = route.gateways.iter().any(|number| self.fabric.gateways()[*number].stateful);
+        if stateful && path == ReturnPath::None && route.gateways.len() > 1 {
+            notices.push(format!(
+                "{one} - {other}: gateways keep state and replies return by others: connections will be dropped; {}",
+                route.choice.because
+            ));
+        }
+        if path == ReturnPath::EqualSeed && asked.multipath == Multipath::Resilient {
+            notices.push(format!(
+                "{one} - {other}: buckets of resilient groups depend on what came before, so replies return as requests came only until a gateway goes: multipath = \"group\" keeps it"
+            ));
+        }
+        let learns = path == ReturnPath::ConnectionMark
+            && route.networks.iter().any(|network| {
+                let has_servers = self.servers_on(*network).next().is_some();
+                has_servers && route.gateways.iter().any(|number| self.hardware(*number, *network).is_none())
+            });
+        if learns {
+            notices.push(format!(
+                "{one} - {other}: link addresses of gateways are not in the file: servers learn them from their neighbours when the plan is applied, and a gateway whose interface is replaced needs it applied anew"
+            ));
+        }
+        for ipv6 in [false, true] {
+            let has = |end: usize| {
+                let prefixes = &self.fabric.network(route.networks[end]).prefixes;
+                prefixes.iter().any(|prefix| prefix.address.is_ipv6() == ipv6)
+            };
+            let family = if ipv6 { "IPv6" } else { "IPv4" };
+            let hops = route.hops[usize::from(ipv6)][0].len();
+            if has(0) && has(1) && hops == 0 {
+                notices.push(format!(
+                    "{one} - {other}: no gateway has {family} on both sides: it is not routed"
+                ));
+            } else if hops > 0 && hops < route.gateways.len() {
+                let all = route.gateways.len();
+                notices.push(format!("{one} - {other}: {hops} of {all} gateways carry {family}"));
+            }
+        }
+    }
+
+    /// Classes of servers on a network.
+    fn servers_on(&self, network: usize) -> impl Iterator<Item = usize> + '_ {
+        let is_server = |class: &usize| self.fabric.file().classes[*class].role == HostRole::Storage;
+        self.fabric.classes_on(network).filter(is_server)
+    }
+
+    /// Link address of a gateway on a network, where the file says it.
+    fn hardware(&self, gateway: usize, network: usize) -> Option<String> {
+        let host = self.fabric.gateways()[gateway].host;
+        self.fabric.link_address(host, self.fabric.link_on(host, network)?)
+    }
+}
+
+fn read_route(fabric: &Fabric, index: usize) -> Route {
+    let (asked, networks) = fabric.route(index);
+    let choice = choice::choose(fabric, index);
+    let gateways: Vec<usize> = fabric.route_gateways(index).map(|gateway| gateway.number).collect();
+    let hops = [false, true].map(|ipv6| {
+        let address = |number: usize, network: usize| {
+            let host = fabric.gateways()[number].host;
+            fabric.address(host, fabric.link_on(host, network)?, ipv6)
+        };
+        let carries = |number: &usize| networks.iter().all(|network| address(*number, *network).is_some());
+        networks.map(|network| {
+            let hop = |number: usize| {
+                let weight = fabric.gateways()[number].weight;
+                Some(Hop { gateway: number, via: address(number, network)?, weight })
+            };
+            gateways.iter().copied().filter(carries).filter_map(hop).collect()
+        })
+    });
+    let is_alias = choice.return_path == ReturnPath::Alias;
+    let aliases =
+        networks.map(|network| if is_alias { aliases_on(fabric, index, network) } else { Vec::new() });
+    let seed = match choice.return_path {
+        ReturnPath::EqualSeed => Some(asked.hash_seed.unwrap_or_else(|| seed_of(fabric.name()))),
+        _ => asked.hash_seed,
+    };
+    Route { networks, choice, gateways, seed, hops, aliases }
+}
+
+/// Aliases of the servers on a network that stand for gateways of a route.
+fn aliases_on(fabric: &Fabric, route: usize, network: usize) -> Vec<Alias> {
+    let of_route: Vec<usize> = fabric.route_gateways(route).map(|gateway| gateway.number).collect();
+    let all: Vec<usize> = fabric.network_gateways(network).map(|gateway| gateway.number).collect();
+    let mut aliases = Vec::new();
+    let servers =
+        fabric.classes_on(network).filter(|class| fabric.file().classes[*class].role == HostRole::Storage);
+    for host in servers.flat_map(|class| fabric.class_hosts(class)) {
+        let Some(link) = fabric.link_on(host, network) else { continue };
+        for ipv6 in [false, true] {
+            let own = fabric.aliases(host, link, ipv6);
+            let both = own.into_iter().zip(&all).filter(|(_, gateway)| of_route.contains(gateway));
+            aliases.extend(both.map(|(address, gateway)| Alias { address, gateway: *gateway }));
+        }
+    }
+    aliases
+}
+
+/// A seed for a fabric that says none: FNV-1a of its name, never zero.
+fn seed_of(name: &str) -> u32 {
+    let hash =
+        name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    hash.max(1)
+}
+
+/// Prefixes of a network, of one family.
+fn prefixes(fabric: &Fabric, network: usize, ipv6: bool) -> impl Iterator<Item = Prefix> {
+    let prefixes = &fabric.network(network).prefixes;
+    prefixes.iter().copied().filter(move |prefix| prefix.address.is_ipv6() == ipv6)
+}
+
+/// Value of `fib_multipath_hash_policy` (ip-sysctl).
+fn policy_number(policy: HashPolicy) -> &'static str {
+    match policy {
+        HashPolicy::Layer3 => "0",
+        HashPolicy::Layer4 => "1",
+        HashPolicy::Inner => "2",
+    }
+}
+
+#[cfg(test)]
+mod tests;

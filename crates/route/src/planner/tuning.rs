@@ -1,0 +1,57 @@
+//! Tuning of a class: the plan that `tune` would make for a host of its kernel
+//! with nothing but the kernel's own values, as far as it is sysctls.
+
+use clearstream_schema::{plan::Setting, tune::PathGoal};
+use clearstream_tune::{HostState, KernelVersion, Profile, Value, knowledge::Knowledge, recommend};
+
+use crate::fabric::Fabric;
+
+/// The kernel whose values are assumed where the file names none: the oldest
+/// in wide use that has everything the plan may ask for.
+const USUAL_KERNEL: KernelVersion = KernelVersion::new(6, 12, 0);
+
+/// Tuning of the hosts of a class.
+#[derive(Debug, Default)]
+pub(super) struct Tuning {
+    /// Key, value, reason.
+    pub(super) sysctls: Vec<(String, String, String)>,
+    /// What is no sysctl.
+    pub(super) advice: Vec<String>,
+}
+
+impl Tuning {
+    /// Of a class that names a profile; nothing for others.
+    pub(super) fn of(fabric: &Fabric, class: usize) -> Self {
+        let class = &fabric.file().classes[class];
+        let profile = class.tuning.as_ref().and_then(|name| name.parse::<Profile>().ok());
+        let (Some(profile), Some(path)) = (profile, fabric.file().path) else { return Self::default() };
+        let kernel = class.kernel.as_ref().and_then(|text| text.parse().ok()).unwrap_or(USUAL_KERNEL);
+        let goal = PathGoal { rate: path.rate, rtt: path.rtt, flow_count: path.flow_count };
+        let plan = recommend(&untouched(kernel), &goal, profile);
+        let mut tuning = Self { sysctls: Vec::new(), advice: plan.advice };
+        for step in plan.steps {
+            match (step.setting, step.desired) {
+                (Setting::Sysctl(key), Some(value)) => tuning.sysctls.push((key, value, step.reason)),
+                (setting, desired) => {
+                    let value = desired.unwrap_or_default();
+                    tuning.advice.push(format!("{setting} = {value}: {} (not part of routing)", step.reason));
+                }
+            }
+        }
+        tuning
+    }
+}
+
+/// A host of which nothing is known but its kernel's own values.
+fn untouched(kernel: KernelVersion) -> HostState {
+    let with_default = |key: &clearstream_tune::knowledge::Key| {
+        let text = key.default_at(kernel)?.to_owned();
+        Some((key.name.clone(), Value { text, place: None, in_force: false }))
+    };
+    HostState {
+        release: Some(kernel.to_string()),
+        kernel: Some(kernel),
+        values: Knowledge::embedded().keys().filter_map(with_default).collect(),
+        ..HostState::default()
+    }
+}
