@@ -3,11 +3,12 @@
 //!
 //! What is kept is what the readers saw while they made a report, so that a
 //! captured host gives the same report as the running one did. Beside the
-//! trees the bundle holds `manifest.json` ([`CAPTURE_SCHEMA`]) and
-//! `ethtool.json`.
+//! trees the bundle holds `manifest.json` ([`CAPTURE_SCHEMA`]), `ethtool.json`
+//! and `routing.json`: addresses, routes, rules and nexthop objects.
 
 mod archive;
 mod recording;
+mod routing;
 mod scrub;
 
 use std::{
@@ -17,12 +18,16 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use clearstream_netlink::{ethtool::Ethtool, netdev::Netdev};
-use clearstream_schema::host::{HostReport, Nic};
+use clearstream_netlink::{RouteSocket, ethtool::Ethtool, netdev::Netdev};
+use clearstream_schema::{
+    host::{HostReport, Nic},
+    routing::HostRouting,
+};
 use serde::{Deserialize, Serialize};
 
 pub use self::archive::{Captured, open};
 pub(crate) use self::recording::Recording;
+pub use self::routing::{AddressKey, Addresses};
 use crate::{
     counters,
     drivers::{Answers, Drivers},
@@ -37,6 +42,7 @@ pub const CAPTURE_VERSION: u32 = 1;
 
 const MANIFEST: &str = "manifest.json";
 const ETHTOOL: &str = "ethtool.json";
+const ROUTING: &str = "routing.json";
 
 /// Files that a later reader may want and today's report does not use.
 const ALSO_KEPT: &[&str] = &[
@@ -48,6 +54,9 @@ const ALSO_KEPT: &[&str] = &[
     "proc/sys/vm/nr_hugepages",
     "proc/sys/vm/zone_reclaim_mode",
     "proc/sys/net/ipv4/route/mtu_expires",
+    "proc/sys/net/ipv6/fib_multipath_hash_fields",
+    "proc/sys/net/ipv6/fib_multipath_hash_policy",
+    "proc/sys/net/netfilter/nf_conntrack_count",
     "proc/uptime",
     "proc/pressure/cpu",
     "sys/devices/system/clocksource/clocksource0/current_clocksource",
@@ -60,6 +69,19 @@ const ALSO_KEPT: &[&str] = &[
 /// Folders of sysctls that are kept whole, so that what a captured host does
 /// not have is known not to be there.
 const SYSCTL_FOLDERS: &[&str] = &["proc/sys/net/core", "proc/sys/net/ipv4"];
+
+/// Folders with a folder for each interface, and what routes depend on there.
+const INTERFACE_FOLDERS: &[&str] = &["proc/sys/net/ipv4/conf", "proc/sys/net/ipv6/conf"];
+const INTERFACE_SYSCTLS: &[&str] = &[
+    "accept_redirects",
+    "arp_announce",
+    "arp_ignore",
+    "forwarding",
+    "ignore_routes_with_linkdown",
+    "rp_filter",
+    "send_redirects",
+    "src_valid_mark",
+];
 
 /// Sysctls that are secrets, or that random choice of a host that steers its packets.
 const SECRET_SYSCTLS: &[&str] = &["tcp_fastopen_key", "netdev_rss_key"];
@@ -106,6 +128,8 @@ pub enum CaptureError {
 pub struct CaptureOptions {
     /// Keep the host name; else the captured host is called `captured`.
     pub keep_host_name: bool,
+    /// What becomes of the addresses that the host routes by.
+    pub addresses: Addresses,
 }
 
 /// `manifest.json`.
@@ -128,13 +152,19 @@ pub(crate) struct Bundle {
     page_bytes: Option<u64>,
     refused: BTreeMap<String, i32>,
     ethtool: Result<BTreeMap<String, Answers>, String>,
+    routing: Result<HostRouting, String>,
 }
 
 impl Bundle {
     /// Reads the two files of a tree; a tree of another origin has neither.
     pub(crate) fn read(file: impl Fn(&str) -> io::Result<Vec<u8>>) -> Self {
         let manifest: Manifest = json(file(MANIFEST)).unwrap_or_default();
-        Self { page_bytes: manifest.page_bytes, refused: manifest.refused, ethtool: json(file(ETHTOOL)) }
+        Self {
+            page_bytes: manifest.page_bytes,
+            refused: manifest.refused,
+            ethtool: json(file(ETHTOOL)),
+            routing: json(file(ROUTING)),
+        }
     }
 
     /// The error that reading `rel` gave on the captured host.
@@ -162,6 +192,18 @@ impl HostRoot {
         }
     }
 
+    /// What the host routes by, without sysctls: of the running host what the
+    /// kernel says in the calling thread's network namespace. Fails with the
+    /// reason when the kernel refuses, or when it is no part of a capture.
+    pub fn routing(&self) -> Result<HostRouting, String> {
+        match self.bundle() {
+            None => RouteSocket::open()
+                .and_then(|mut socket| socket.host_routing())
+                .map_err(|error| error.to_string()),
+            Some(bundle) => bundle.routing.clone(),
+        }
+    }
+
     /// Page size of the host; `None` for a capture that does not record it.
     pub(crate) fn page_bytes(&self) -> Option<u64> {
         match self.bundle() {
@@ -183,7 +225,9 @@ pub fn write(root: &HostRoot, out: impl Write) -> Result<(), CaptureError> {
 /// Left out or replaced: MAC and IP addresses (also in interface names made of
 /// them), serial numbers in configuration space and `/proc/cpuinfo`, names of
 /// control groups made of identifiers, and the host name unless asked for.
-/// Never read: routes, neighbours, DMI, command line, environment.
+/// Addresses in routes, rules and nexthop objects become others that lie in
+/// each other's networks as before, as [`Addresses`] says.
+/// Never read: neighbours, DMI, command line, environment.
 pub fn write_with(
     root: &HostRoot,
     out: impl Write,
@@ -198,23 +242,24 @@ pub fn write_with(
         let _ = recorder.read_bytes(path);
     }
     keep_sysctls(&recorder);
+    keep_interface_sysctls(&recorder);
     for nic in &report.nics {
         keep_interface(&recorder, nic);
     }
+    let routing = root.routing().ok();
     let page_bytes = root.page_bytes();
     drop(recorder);
     let mut recording = recording.lock().unwrap_or_else(PoisonError::into_inner);
-    let scrubbed = scrub::scrub(&mut recording, options);
+    let mut scrubbed = scrub::scrub(&mut recording, routing, options);
     let manifest = Manifest {
         schema: CAPTURE_SCHEMA.to_owned(),
         version: CAPTURE_VERSION,
         program: concat!("clearstream ", env!("CARGO_PKG_VERSION")).to_owned(),
         page_bytes,
         host_name_kept: options.keep_host_name,
-        refused: scrubbed.refused,
+        refused: std::mem::take(&mut scrubbed.refused),
     };
-    archive::write(&manifest, &scrubbed.answers, &scrubbed.tree, out)
-        .map_err(|source| CaptureError::Write { source })?;
+    archive::write(&manifest, &scrubbed, out).map_err(|source| CaptureError::Write { source })?;
     Ok(report)
 }
 
@@ -225,6 +270,17 @@ fn keep_sysctls(recorder: &HostRoot) {
             let path = format!("{folder}/{name}");
             if !SECRET_SYSCTLS.contains(&name.as_str()) && !recorder.is_directory(&path) {
                 let _ = recorder.read_bytes(&path);
+            }
+        }
+    }
+}
+
+/// Reads what routes depend on, interface by interface.
+fn keep_interface_sysctls(recorder: &HostRoot) {
+    for folder in INTERFACE_FOLDERS {
+        for name in recorder.list(folder).unwrap_or_default() {
+            for key in INTERFACE_SYSCTLS {
+                let _ = recorder.read_bytes(&format!("{folder}/{name}/{key}"));
             }
         }
     }

@@ -6,10 +6,13 @@ use std::{collections::BTreeSet, fs, io::Read, path::Path, process::Command};
 
 use clearstream_host::{
     HostRoot,
-    capture::{self, CaptureOptions},
+    capture::{self, AddressKey, Addresses, CaptureOptions},
     inspect,
 };
-use clearstream_schema::host::HostReport;
+use clearstream_schema::{
+    host::HostReport,
+    routing::{HostRouting, RouteAction},
+};
 
 fn said(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;
@@ -52,6 +55,8 @@ fn lasting(mut report: HostReport) -> HostReport {
     report
 }
 
+const KEEP_NAME: CaptureOptions = CaptureOptions { keep_host_name: true, addresses: Addresses::Replaced };
+
 fn captured(options: CaptureOptions) -> (Vec<u8>, HostReport) {
     let mut bundle = Vec::new();
     let report = capture::write_with(&HostRoot::live(), &mut bundle, options).unwrap();
@@ -60,7 +65,7 @@ fn captured(options: CaptureOptions) -> (Vec<u8>, HostReport) {
 
 #[test]
 fn a_captured_host_gives_the_report_of_the_live_one() {
-    let (bundle, recorded) = captured(CaptureOptions { keep_host_name: true });
+    let (bundle, recorded) = captured(KEEP_NAME);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("host.tar.gz");
     fs::write(&path, &bundle).unwrap();
@@ -73,7 +78,7 @@ fn a_captured_host_gives_the_report_of_the_live_one() {
     assert_eq!(inspect(&capture::open(&path).unwrap()).name, recorded.name);
     // A capture of the captured one is the same host once more.
     let mut again = Vec::new();
-    capture::write_with(&opened, &mut again, CaptureOptions { keep_host_name: true }).unwrap();
+    capture::write_with(&opened, &mut again, KEEP_NAME).unwrap();
     fs::write(&path, &again).unwrap();
     assert_eq!(inspect(&capture::open(&path).unwrap()), recorded);
 }
@@ -143,6 +148,40 @@ fn says_why_a_file_is_no_capture() {
     assert!(refusal(folder.path()).contains("use a newer clearstream"));
     write("manifest.json", b"{");
     assert!(refusal(folder.path()).contains("manifest.json"));
+}
+
+/// Routes of this machine (there may be none in a container) come back as they
+/// are where they are kept, and as many where they are replaced.
+#[test]
+fn a_bundle_holds_what_the_host_routes_by() {
+    let read = |options: CaptureOptions| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("host.tar.gz");
+        fs::write(&path, captured(options).0).unwrap();
+        let opened = capture::open(&path).unwrap();
+        assert!(opened.read("proc/sys/net/ipv4/conf/all/rp_filter").is_ok());
+        opened.routing().unwrap()
+    };
+    let live = HostRoot::live().routing().unwrap();
+    let kept = read(CaptureOptions { addresses: Addresses::Kept, ..CaptureOptions::default() });
+    assert_eq!(kept.routes, live.routes);
+    assert_eq!(kept.rules, live.rules);
+    let key = AddressKey::of_phrase("together");
+    let alike = CaptureOptions { addresses: Addresses::Alike(key), ..CaptureOptions::default() };
+    let (one, other) = (read(alike), read(alike));
+    assert_eq!(one.routes, other.routes);
+    assert_eq!(one.routes.len(), live.routes.len());
+    // A gateway that was a neighbour still is one.
+    let gateways = |routing: &HostRouting| {
+        let networks: Vec<_> =
+            routing.interfaces.iter().flat_map(|it| &it.addresses).map(|it| it.value.network()).collect();
+        let hops = routing.routes.iter().filter_map(|route| match &route.action {
+            RouteAction::Gateways(hops) => Some(hops.clone()),
+            _ => None,
+        });
+        hops.flatten().map(|hop| networks.iter().any(|it| it.contains(hop.via))).collect::<Vec<_>>()
+    };
+    assert_eq!(gateways(&one), gateways(&live));
 }
 
 /// A bundle made to write or read outside itself: nothing is unpacked, and

@@ -5,7 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clearstream_host::{HostRoot, capture};
+use clearstream_host::{
+    HostRoot,
+    capture::{self, AddressKey, Addresses, CaptureOptions},
+};
 
 use crate::{
     exit::CommandError,
@@ -24,6 +27,12 @@ pub struct InspectArgs {
     /// Write a scrubbed bundle that `--from` reads anywhere
     #[arg(long, value_name = "FILE", conflicts_with = "from")]
     capture: Option<PathBuf>,
+    /// Replace addresses as in every bundle made with this phrase, so that captured hosts fit together
+    #[arg(long, value_name = "PHRASE", requires = "capture")]
+    alike: Option<String>,
+    /// Keep the host's name and the addresses that it routes by: for bundles that stay yours
+    #[arg(long, requires = "capture", conflicts_with = "alike")]
+    keep_addresses: bool,
     /// Describe a captured host instead of this one (a bundle, or a folder with `proc` and `sys`)
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
@@ -33,7 +42,7 @@ impl InspectArgs {
     /// Does it.
     pub fn run(self) -> Result<(), CommandError> {
         if let Some(path) = &self.capture {
-            capture::write(&HostRoot::live(), create(path)?)?;
+            capture::write_with(&HostRoot::live(), create(path)?, self.options())?;
             return Ok(output::line(&format!("captured this host into {}", path.display()))?);
         }
         let report = match &self.from {
@@ -49,6 +58,15 @@ impl InspectArgs {
             output::line(&host::describe(&report))?;
         }
         Ok(())
+    }
+
+    fn options(&self) -> CaptureOptions {
+        let addresses = match &self.alike {
+            Some(phrase) => Addresses::Alike(AddressKey::of_phrase(phrase)),
+            None if self.keep_addresses => Addresses::Kept,
+            None => Addresses::Replaced,
+        };
+        CaptureOptions { keep_host_name: self.keep_addresses, addresses }
     }
 }
 

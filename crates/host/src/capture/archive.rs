@@ -1,7 +1,6 @@
 //! The bundle as a file: written as `.tar.gz`, read into memory.
 
 use std::{
-    collections::BTreeMap,
     fs,
     io::{self, Read, Write},
     ops::Deref,
@@ -10,9 +9,11 @@ use std::{
 
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 
-use super::{CAPTURE_SCHEMA, CAPTURE_VERSION, CaptureError, ETHTOOL, MANIFEST, Manifest, json};
+use super::{
+    CAPTURE_SCHEMA, CAPTURE_VERSION, CaptureError, ETHTOOL, MANIFEST, Manifest, ROUTING, json,
+    scrub::Scrubbed,
+};
 use crate::{
-    drivers::Answers,
     memory::{Entry, MemoryTree},
     root::HostRoot,
 };
@@ -22,16 +23,15 @@ use crate::{
 const MOST_ENTRIES: usize = 500_000;
 const MOST_BYTES: u64 = 1 << 30;
 
-/// Writes the two files and the tree.
-pub(super) fn write(
-    manifest: &Manifest,
-    answers: &BTreeMap<String, Answers>,
-    tree: &MemoryTree,
-    out: impl Write,
-) -> io::Result<()> {
+/// Writes the files beside the tree, and the tree.
+pub(super) fn write(manifest: &Manifest, scrubbed: &Scrubbed, out: impl Write) -> io::Result<()> {
+    let tree = &scrubbed.tree;
     let mut bundle = tar::Builder::new(GzEncoder::new(out, Compression::default()));
     file(&mut bundle, MANIFEST, &serde_json::to_vec_pretty(manifest)?)?;
-    file(&mut bundle, ETHTOOL, &serde_json::to_vec_pretty(answers)?)?;
+    file(&mut bundle, ETHTOOL, &serde_json::to_vec_pretty(&scrubbed.answers)?)?;
+    if let Some(routing) = &scrubbed.routing {
+        file(&mut bundle, ROUTING, &serde_json::to_vec_pretty(routing)?)?;
+    }
     for (path, entry) in &tree.entries {
         match entry {
             Entry::File(bytes) => file(&mut bundle, path, bytes)?,

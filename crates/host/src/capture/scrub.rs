@@ -7,6 +7,8 @@ use std::{
     net::{Ipv4Addr, Ipv6Addr},
 };
 
+use clearstream_schema::routing::HostRouting;
+
 use super::{CaptureOptions, Recording};
 use crate::{
     drivers::Answers,
@@ -23,10 +25,15 @@ pub(super) struct Scrubbed {
     pub(super) tree: MemoryTree,
     pub(super) refused: BTreeMap<String, i32>,
     pub(super) answers: BTreeMap<String, Answers>,
+    pub(super) routing: Option<HostRouting>,
 }
 
 /// Takes the recording's contents and scrubs them.
-pub(super) fn scrub(recording: &mut Recording, options: CaptureOptions) -> Scrubbed {
+pub(super) fn scrub(
+    recording: &mut Recording,
+    mut routing: Option<HostRouting>,
+    options: CaptureOptions,
+) -> Scrubbed {
     let mut names = Replacements::default();
     let tree = std::mem::take(&mut recording.tree);
     let mut kept = MemoryTree::default();
@@ -40,7 +47,13 @@ pub(super) fn scrub(recording: &mut Recording, options: CaptureOptions) -> Scrub
     }
     let refused = std::mem::take(&mut recording.refused);
     let answers = std::mem::take(&mut recording.answers);
+    if let Some(routing) = &mut routing {
+        // The name is a file of the tree.
+        routing.host.clear();
+        super::routing::scrub(routing, options.addresses, |name| names.text(name));
+    }
     Scrubbed {
+        routing,
         tree: kept,
         refused: refused.into_iter().map(|(path, code)| (names.path(&path), code)).collect(),
         answers: answers.into_iter().map(|(name, answers)| (names.text(&name), answers)).collect(),

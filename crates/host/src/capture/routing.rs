@@ -1,0 +1,294 @@
+//! What a host routes by, in a bundle: every address is replaced by another
+//! one such that what was inside a network stays inside it.
+//!
+//! Bits of an address are flipped one by one, each by a keyed hash of the bits
+//! before it, so that two addresses share as many leading bits afterwards as
+//! they did before (Xu, Fan, Ammar, Moon, "Prefix-preserving IP address
+//! anonymization", ICNP 2002). Ranges with a meaning of their own keep it.
+
+use std::{
+    collections::hash_map::RandomState,
+    hash::{BuildHasher, Hasher},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use clearstream_schema::{
+    prefix::Prefix,
+    routing::{HostRouting, NexthopTarget, RouteAction, RuleAction},
+};
+use sha2::{Digest, Sha256};
+
+/// How addresses of a host's routing are written into a bundle.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Addresses {
+    /// Replaced in a way of this bundle's own.
+    #[default]
+    Replaced,
+    /// Replaced in the same way in all bundles with this key, so that hosts
+    /// that were captured one by one fit together.
+    Alike(AddressKey),
+    /// As they are.
+    Kept,
+}
+
+/// A key of [`Addresses::Alike`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct AddressKey([u8; 32]);
+
+impl AddressKey {
+    /// The key that a phrase stands for.
+    pub fn of_phrase(phrase: &str) -> Self {
+        Self(Sha256::digest(phrase.as_bytes()).into())
+    }
+
+    fn random() -> Self {
+        let mut hash = Sha256::new();
+        for _ in 0..4 {
+            // Each state has a key of its own from the system's random numbers.
+            hash.update(RandomState::new().build_hasher().finish().to_le_bytes());
+        }
+        Self(hash.finalize().into())
+    }
+}
+
+impl std::fmt::Debug for AddressKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("AddressKey")
+    }
+}
+
+/// Takes out what identifies a host. `name` replaces what is in names.
+pub(super) fn scrub(routing: &mut HostRouting, addresses: Addresses, mut name: impl FnMut(&str) -> String) {
+    // Sysctls are files of the bundle.
+    routing.sysctls.clear();
+    let key = match addresses {
+        Addresses::Kept => None,
+        Addresses::Alike(key) => Some(key),
+        Addresses::Replaced => Some(AddressKey::random()),
+    };
+    let Some(key) = key else { return };
+    for interface in &mut routing.interfaces {
+        interface.name = name(&interface.name);
+        interface.addresses.retain(|address| !address.value.address.is_loopback());
+        for address in &mut interface.addresses {
+            address.value.address = key.address(address.value.address);
+        }
+        interface.link_address = interface.link_address.as_deref().map(|link| key.link_address(link));
+    }
+    for nexthop in &mut routing.nexthops {
+        if let NexthopTarget::Gateway { via, interface } = &mut nexthop.target {
+            (*via, *interface) = (key.address(*via), name(interface));
+        }
+    }
+    for route in &mut routing.routes {
+        route.destination = key.prefix(route.destination);
+        route.source = route.source.map(|source| key.address(source));
+        match &mut route.action {
+            RouteAction::Link { interface } => *interface = name(interface),
+            RouteAction::Gateways(hops) => {
+                for hop in hops {
+                    hop.via = key.address(hop.via);
+                    hop.interface = hop.interface.as_deref().map(&mut name);
+                }
+            }
+            _ => {}
+        }
+    }
+    for rule in &mut routing.rules {
+        let selector = &mut rule.selector;
+        selector.from = selector.from.map(|from| key.prefix(from));
+        selector.to = selector.to.map(|to| key.prefix(to));
+        selector.input = selector.input.as_deref().map(&mut name);
+        selector.output = selector.output.as_deref().map(&mut name);
+        selector.other.iter_mut().for_each(|words| *words = name(words));
+        if let RuleAction::Other(words) = &mut rule.action {
+            *words = name(words);
+        }
+    }
+    for mark in &mut routing.connection_marks {
+        mark.interface = name(&mark.interface);
+        mark.link_address = key.link_address(&mark.link_address);
+        mark.gateway.clear();
+    }
+}
+
+impl AddressKey {
+    fn hash(&self, salt: &str, value: u128, length: u32) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        hash.update(self.0);
+        hash.update(salt.as_bytes());
+        hash.update(value.to_le_bytes());
+        hash.update(length.to_le_bytes());
+        hash.finalize().into()
+    }
+
+    /// A network, or a single address.
+    fn prefix(&self, prefix: Prefix) -> Prefix {
+        Prefix { address: self.address(prefix.address), length: prefix.length }.network()
+    }
+
+    fn address(&self, address: IpAddr) -> IpAddr {
+        match address {
+            IpAddr::V4(address) => IpAddr::V4(self.ipv4(address)),
+            IpAddr::V6(address) => IpAddr::V6(self.ipv6(address)),
+        }
+    }
+
+    fn ipv4(&self, address: Ipv4Addr) -> Ipv4Addr {
+        let [first, second, ..] = address.octets();
+        if address.is_loopback() || address.is_multicast() || first == 0 || first >= 224 {
+            return address;
+        }
+        // RFC 1918, 6598 and 3927: private, shared and link-local ranges.
+        let (head, kept) = match (first, second) {
+            (10, _) => ([first, 0], 8),
+            (172, 16..=31) => ([first, second], 12),
+            (100, 64..=127) => ([first, second], 10),
+            (192, 168) | (169, 254) => ([first, second], 16),
+            // The rest of these goes around their special ranges.
+            (172, _) => ([first, self.shuffled(second, |other| !(16..=31).contains(&other))], 16),
+            (100, _) => ([first, self.shuffled(second, |other| !(64..=127).contains(&other))], 16),
+            (192, _) => ([first, self.shuffled(second, |other| other != 168)], 16),
+            (169, _) => ([first, self.shuffled(second, |other| other != 254)], 16),
+            _ => {
+                let is_plain =
+                    |other| (1..224).contains(&other) && !matches!(other, 10 | 100 | 127 | 169 | 172 | 192);
+                ([self.shuffled(first, is_plain), 0], 8)
+            }
+        };
+        let flipped = self.flipped("4", u128::from(u32::from(address)), 32, kept);
+        let tail = u32::try_from(flipped).unwrap_or_default() & (u32::MAX >> kept);
+        let head = u32::from_be_bytes([head[0], head[1], 0, 0]) & !(u32::MAX >> kept);
+        Ipv4Addr::from(head | tail)
+    }
+
+    fn ipv6(&self, address: Ipv6Addr) -> Ipv6Addr {
+        if address.is_loopback() || address.is_unspecified() || address.is_multicast() {
+            return address;
+        }
+        // RFC 4291 and 4193. An interface identifier may be a MAC address.
+        let kept = if address.is_unicast_link_local() {
+            64
+        } else if address.is_unique_local() {
+            8
+        } else {
+            3
+        };
+        Ipv6Addr::from(self.flipped("6", u128::from(address), 128, kept))
+    }
+
+    /// The value with each bit behind the first `kept` flipped or not, by what
+    /// stands before it.
+    fn flipped(&self, salt: &str, value: u128, width: u32, kept: u32) -> u128 {
+        let mut flipped = value;
+        for at in kept..width {
+            let before = value.checked_shr(width - at).unwrap_or(0);
+            if self.hash(salt, before, at)[0] & 1 == 1 {
+                flipped ^= 1 << (width - 1 - at);
+            }
+        }
+        flipped
+    }
+
+    /// Another octet of those allowed, each for one.
+    fn shuffled(&self, octet: u8, is_allowed: impl Fn(u8) -> bool) -> u8 {
+        let allowed: Vec<u8> = (0..=u8::MAX).filter(|octet| is_allowed(*octet)).collect();
+        let mut shuffled = allowed.clone();
+        shuffled.sort_by_cached_key(|octet| self.hash("octet", u128::from(*octet), 8));
+        let at = allowed.iter().position(|other| *other == octet);
+        at.map_or(octet, |at| shuffled[at])
+    }
+
+    /// Another link address of the same length, locally administered (IEEE 802, bit 1).
+    fn link_address(&self, link: &str) -> String {
+        let octets: Vec<u8> =
+            link.split(':').filter_map(|octet| u8::from_str_radix(octet, 16).ok()).collect();
+        if octets.iter().all(|octet| *octet == 0) {
+            return link.to_owned();
+        }
+        let mut hash = Sha256::new();
+        hash.update(self.0);
+        hash.update(&octets);
+        let hash = hash.finalize();
+        let mut written = vec!["02".to_owned()];
+        written.extend((1..octets.len()).map(|at| format!("{:02x}", hash[at % hash.len()])));
+        written.join(":")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn common_bits(left: IpAddr, right: IpAddr) -> u32 {
+        match (left, right) {
+            (IpAddr::V4(left), IpAddr::V4(right)) => (u32::from(left) ^ u32::from(right)).leading_zeros(),
+            (IpAddr::V6(left), IpAddr::V6(right)) => (u128::from(left) ^ u128::from(right)).leading_zeros(),
+            _ => 0,
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        /// What was inside a network of 8 bits or more stays inside, what was
+        /// outside stays outside: addresses share as many bits as before.
+        #[test]
+        fn networks_keep_their_hosts(base: u32, other: u32, bits in 8_u32..32) {
+            let key = AddressKey::of_phrase("one");
+            let near = base ^ (other >> bits);
+            let (left, right) = (IpAddr::from(base.to_be_bytes()), IpAddr::from(near.to_be_bytes()));
+            let (new_left, new_right) = (key.address(left), key.address(right));
+            let bits = common_bits(left, right);
+            prop_assume!(bits >= 16);
+            prop_assert_eq!(common_bits(new_left, new_right), bits);
+        }
+
+        #[test]
+        fn so_they_do_in_ipv6(base: u128, other: u128, bits in 4_u32..128) {
+            let key = AddressKey::of_phrase("one");
+            let base = (0x2 << 124) | (base >> 4);
+            let near = base ^ (other >> bits);
+            let (left, right) = (IpAddr::from(base.to_be_bytes()), IpAddr::from(near.to_be_bytes()));
+            prop_assert_eq!(common_bits(key.address(left), key.address(right)), common_bits(left, right));
+        }
+
+        /// Ranges keep what they mean.
+        #[test]
+        fn ranges_keep_their_meaning(address: u32) {
+            let key = AddressKey::random();
+            let old = Ipv4Addr::from(address);
+            let IpAddr::V4(new) = key.address(IpAddr::V4(old)) else { unreachable!() };
+            for meaning in
+                [Ipv4Addr::is_private, Ipv4Addr::is_loopback, Ipv4Addr::is_link_local, Ipv4Addr::is_multicast]
+            {
+                prop_assert_eq!(meaning(&old), meaning(&new), "{} {}", old, new);
+            }
+        }
+    }
+
+    #[test]
+    fn one_phrase_gives_one_replacement_and_another_gives_another() {
+        let address: IpAddr = "10.10.0.11".parse().unwrap();
+        let of = |phrase: &str| AddressKey::of_phrase(phrase).address(address);
+        assert_eq!(of("a"), of("a"));
+        assert_ne!(of("a"), of("b"));
+        assert_ne!(of("a"), address);
+        assert_eq!(AddressKey::of_phrase("a").link_address("52:54:00:12:34:56").len(), 17);
+    }
+
+    #[test]
+    fn no_two_octets_become_one() {
+        let key = AddressKey::of_phrase("a");
+        let mut heads: Vec<u8> = (1..224)
+            .map(|first| match key.address(IpAddr::from([first, 0, 0, 1])) {
+                IpAddr::V4(address) => address.octets()[0],
+                IpAddr::V6(_) => 0,
+            })
+            .collect();
+        heads.sort_unstable();
+        assert_eq!(heads, (1..224).collect::<Vec<u8>>());
+    }
+}
