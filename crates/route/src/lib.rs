@@ -6,4 +6,6 @@
 pub mod fabric;
 pub mod live;
 pub mod planner;
+pub mod read;
+pub mod render;
 pub mod watch;

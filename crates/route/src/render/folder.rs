@@ -1,0 +1,205 @@
+//! A folder of hosts: written beside its place and moved there when complete,
+//! so that a failure leaves nothing.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    fs::{self, DirBuilder, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink},
+    path::{Path, PathBuf},
+    thread,
+};
+
+use clearstream_schema::routing::HostRouting;
+use serde::Serialize;
+use tempfile::TempDir;
+
+use super::{Content, Format, RenderError, RenderedFile, ansible::Play, check, host};
+
+/// Writes the files of many hosts: a folder each, or an Ansible play for all.
+#[derive(Debug)]
+pub struct FolderWriter {
+    out: PathBuf,
+    folder: TempDir,
+    format: Format,
+    hosts: BTreeSet<String>,
+    file_count: usize,
+    notices: BTreeMap<String, usize>,
+    play: Play,
+}
+
+/// What was written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Summary {
+    /// The folder.
+    pub folder: PathBuf,
+    /// Hosts in it.
+    pub host_count: usize,
+    /// Files in it.
+    pub file_count: usize,
+    /// What the tool cannot say, what was written instead, and for how many hosts.
+    pub notices: BTreeMap<String, usize>,
+}
+
+/// What one thread has done.
+#[derive(Default)]
+struct Done {
+    file_count: usize,
+    notices: BTreeMap<String, usize>,
+}
+
+impl FolderWriter {
+    /// Begins. Fails when `out` is there and not empty, or nothing can be
+    /// written beside it.
+    pub fn create(out: &Path, format: Format) -> Result<Self, RenderError> {
+        let fail = |source| RenderError::Write { path: out.to_owned(), source };
+        match fs::read_dir(out) {
+            Ok(mut entries) => {
+                if entries.next().is_some() {
+                    return Err(RenderError::NotEmpty { path: out.to_owned() });
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(fail(error)),
+        }
+        let parent = match out.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let folder =
+            tempfile::Builder::new().prefix(".clearstream-render-").tempdir_in(parent).map_err(fail)?;
+        Ok(Self {
+            out: out.to_owned(),
+            folder,
+            format,
+            hosts: BTreeSet::new(),
+            file_count: 0,
+            notices: BTreeMap::new(),
+            play: Play::default(),
+        })
+    }
+
+    /// Adds hosts, each with the name of its class, on as many threads as
+    /// there are cores.
+    pub fn add(&mut self, hosts: &[(&str, &HostRouting)]) -> Result<(), RenderError> {
+        for (_, routing) in hosts {
+            check::host(routing)?;
+            if !self.hosts.insert(routing.host.clone()) {
+                return Err(RenderError::Twice(routing.host.clone()));
+            }
+        }
+        if self.format == Format::Ansible {
+            let folder = self.folder.path().join("host_vars");
+            make_folder(&folder)?;
+            for (class, routing) in hosts {
+                write(self.folder.path(), &self.play.add(class, routing))?;
+                self.file_count += 1;
+            }
+            return Ok(());
+        }
+        let (root, format) = (self.folder.path(), self.format);
+        let share = hosts.len().div_ceil(thread::available_parallelism().map_or(1, usize::from)).max(1);
+        let results: Vec<Result<Done, RenderError>> = thread::scope(|scope| {
+            let running: Vec<_> = hosts
+                .chunks(share)
+                .map(|part| scope.spawn(move || write_hosts(root, format, part)))
+                .collect();
+            let joined = running.into_iter().map(|thread| {
+                let died = |_| {
+                    let source = io::Error::other("a writing thread ended early");
+                    Err(RenderError::Write { path: root.to_owned(), source })
+                };
+                thread.join().unwrap_or_else(died)
+            });
+            joined.collect()
+        });
+        for result in results {
+            let done = result?;
+            self.file_count += done.file_count;
+            for (notice, count) in done.notices {
+                *self.notices.entry(notice).or_default() += count;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the folder to its place.
+    pub fn finish(mut self) -> Result<Summary, RenderError> {
+        if self.format == Format::Ansible {
+            let mut folders = HashSet::new();
+            let files = self.play.files();
+            for file in &files {
+                make_parents(self.folder.path(), &file.path, &mut folders)?;
+                write(self.folder.path(), file)?;
+                self.file_count += 1;
+            }
+        }
+        let fail = |source| RenderError::Write { path: self.out.clone(), source };
+        fs::set_permissions(self.folder.path(), fs::Permissions::from_mode(0o755)).map_err(fail)?;
+        // rename(2) takes the place of an empty folder.
+        fs::rename(self.folder.path(), &self.out).map_err(fail)?;
+        // Nothing is left at the old place to clean up.
+        let _ = self.folder.keep();
+        Ok(Summary {
+            folder: self.out,
+            host_count: self.hosts.len(),
+            file_count: self.file_count,
+            notices: self.notices,
+        })
+    }
+}
+
+fn write_hosts(root: &Path, format: Format, hosts: &[(&str, &HostRouting)]) -> Result<Done, RenderError> {
+    let mut done = Done::default();
+    for (_, routing) in hosts {
+        let rendered = host(routing, format)?;
+        let folder = root.join(&routing.host);
+        make_folder(&folder)?;
+        let mut folders = HashSet::new();
+        for file in &rendered.files {
+            make_parents(&folder, &file.path, &mut folders)?;
+            write(&folder, file)?;
+        }
+        done.file_count += rendered.files.len();
+        for notice in rendered.notices {
+            *done.notices.entry(notice).or_default() += 1;
+        }
+    }
+    Ok(done)
+}
+
+fn make_folder(path: &Path) -> Result<(), RenderError> {
+    let made = DirBuilder::new().mode(0o755).create(path);
+    match made {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(RenderError::Write { path: path.to_owned(), source: error })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Folders that a file lies in; each is made once.
+fn make_parents<'a>(root: &Path, file: &'a str, made: &mut HashSet<&'a str>) -> Result<(), RenderError> {
+    for (at, _) in file.match_indices('/') {
+        let folder = &file[..at];
+        if made.insert(folder) {
+            make_folder(&root.join(folder))?;
+        }
+    }
+    Ok(())
+}
+
+fn write(root: &Path, file: &RenderedFile) -> Result<(), RenderError> {
+    let path = root.join(&file.path);
+    let written = match &file.content {
+        Content::Text { text, mode } => OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(*mode)
+            .open(&path)
+            .and_then(|mut open| open.write_all(text.as_bytes())),
+        Content::Link { target } => symlink(target, &path),
+    };
+    written.map_err(|source| RenderError::Write { path, source })
+}
