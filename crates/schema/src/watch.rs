@@ -191,11 +191,9 @@ impl fmt::Display for OutReason {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum NeighbourWord {
-    /// It answered lately.
-    Reachable,
-    /// Known, and not confirmed lately.
-    Unconfirmed,
-    /// Not known, or being looked for.
+    /// Its link address is known.
+    Known,
+    /// It is being looked for.
     #[default]
     Unknown,
     /// It did not answer.

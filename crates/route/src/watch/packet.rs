@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 /// Octets of a probe.
-pub const PROBE_BYTES: usize = 64;
+pub(super) const PROBE_BYTES: usize = 64;
 
 const MAGIC: [u8; 4] = *b"CSRW";
 const VERSION: u8 = 1;
@@ -23,28 +23,28 @@ const HOP_LIMIT: u8 = 8;
 /// gateway by which the answer is to come back. The one who answers sends it
 /// back as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ProbePacket {
+pub(super) struct ProbePacket {
     /// It is an answer.
-    pub answer: bool,
+    pub(super) answer: bool,
     /// Number of the fabric; see [`fabric_number`].
-    pub fabric: u64,
+    pub(super) fabric: u64,
     /// Random number of the run that asks: nobody off the path can guess it.
-    pub run: u64,
+    pub(super) run: u64,
     /// Round.
-    pub round: u64,
+    pub(super) round: u64,
     /// Way, by its place among those of the one who asks.
-    pub way: u16,
+    pub(super) way: u16,
     /// Gateway, by its place in the way.
-    pub gateway: u16,
+    pub(super) gateway: u16,
     /// The gateway's address on the far side, by which the answer comes back.
-    pub back: IpAddr,
+    pub(super) back: IpAddr,
     /// The asker's clock when it was sent.
-    pub sent_ns: u64,
+    pub(super) sent_ns: u64,
 }
 
 impl ProbePacket {
     /// As octets.
-    pub fn to_bytes(&self) -> [u8; PROBE_BYTES] {
+    pub(super) fn to_bytes(&self) -> [u8; PROBE_BYTES] {
         let mut bytes = [0; PROBE_BYTES];
         let mut at = 0;
         let mut put = |part: &[u8]| {
@@ -64,7 +64,7 @@ impl ProbePacket {
     }
 
     /// Reads octets; absent when they are no probe of this version.
-    pub fn parse(bytes: &[u8]) -> Option<Self> {
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; PROBE_BYTES] = bytes.get(..PROBE_BYTES)?.try_into().ok()?;
         if bytes[..4] != MAGIC || bytes[4] != VERSION {
             return None;
@@ -98,20 +98,20 @@ fn mapped(address: IpAddr) -> Ipv6Addr {
 
 /// A number for the name of a fabric, so that watches of two fabrics on one
 /// network do not answer each other (FNV-1a, 64 bits). It is no secret.
-pub fn fabric_number(name: &str) -> u64 {
+pub(super) fn fabric_number(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
 }
 
 /// Ether type of packets from `address`.
-pub fn ether_type(address: IpAddr) -> u16 {
+pub(super) fn ether_type(address: IpAddr) -> u16 {
     if address.is_ipv4() { 0x0800 } else { 0x86dd }
 }
 
 /// A UDP datagram with its IP header (RFC 768, RFC 791, RFC 8200), from and to
 /// one port. Absent for two families.
-pub fn udp(from: IpAddr, to: IpAddr, port: u16, payload: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn udp(from: IpAddr, to: IpAddr, port: u16, payload: &[u8]) -> Option<Vec<u8>> {
     let length = u16::try_from(payload.len() + 8).ok()?;
     let mut body = Vec::with_capacity(usize::from(length));
     for part in [port, port, length, 0] {
@@ -126,7 +126,13 @@ pub fn udp(from: IpAddr, to: IpAddr, port: u16, payload: &[u8]) -> Option<Vec<u8
 }
 
 /// An ICMP echo with its IP header.
-pub fn echo(from: IpAddr, to: IpAddr, identifier: u16, sequence: u16, payload: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn echo(
+    from: IpAddr,
+    to: IpAddr,
+    identifier: u16,
+    sequence: u16,
+    payload: &[u8],
+) -> Option<Vec<u8>> {
     let ([kind, _], protocol) = if from.is_ipv4() { (ECHO, ICMP) } else { (ECHO6, ICMP6) };
     let mut body = vec![kind, 0, 0, 0];
     body.extend(identifier.to_be_bytes());
@@ -144,7 +150,7 @@ pub fn echo(from: IpAddr, to: IpAddr, identifier: u16, sequence: u16, payload: &
 
 /// What an answer to an echo carried. A raw socket hands IPv4 packets over with
 /// their header and IPv6 packets without (raw(7), RFC 3542 section 3).
-pub fn echo_answer(ipv6: bool, bytes: &[u8]) -> Option<&[u8]> {
+pub(super) fn echo_answer(ipv6: bool, bytes: &[u8]) -> Option<&[u8]> {
     let header = if ipv6 { 0 } else { usize::from(bytes.first()? & 0x0f) * 4 };
     let body = bytes.get(header..)?;
     let [_, wanted] = if ipv6 { ECHO6 } else { ECHO };

@@ -25,18 +25,18 @@ const SILENT_AFTER: u32 = 15;
 
 /// What a way begins with.
 #[derive(Debug, Clone)]
-pub struct WaySetup {
+pub(super) struct WaySetup {
     /// For each gateway, whether it is among the next hops now.
-    pub members: Vec<bool>,
+    pub(super) members: Vec<bool>,
     /// Far hosts that can be probed; the first ones are.
-    pub candidate_count: usize,
+    pub(super) candidate_count: usize,
     /// Time between rounds while nothing fails.
-    pub steady: Duration,
+    pub(super) steady: Duration,
 }
 
 /// What a probe is answered by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AnswerKind {
+pub(super) enum AnswerKind {
     /// By the watch of the far host, through the same gateway.
     Watch,
     /// By the far host's kernel (ICMP echo), by whatever way it has.
@@ -45,20 +45,20 @@ pub enum AnswerKind {
 
 /// A probe to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Probe {
+pub(super) struct Probe {
     /// Gateway to go through.
-    pub gateway: usize,
+    pub(super) gateway: usize,
     /// Far host, by its place among the candidates.
-    pub target: usize,
+    pub(super) target: usize,
     /// Number of the round.
-    pub round: u64,
+    pub(super) round: u64,
     /// Ask by ICMP echo too.
-    pub echo: bool,
+    pub(super) echo: bool,
 }
 
 /// What a way wants done or told.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum WayAction {
+pub(super) enum WayAction {
     /// Send this.
     Probe(Probe),
     /// Make these the next hops (one truth value for each gateway, at least one true).
@@ -121,7 +121,7 @@ struct Round {
 
 /// One way.
 #[derive(Debug, Clone)]
-pub struct WayHealth {
+pub(super) struct WayHealth {
     pub(super) gateways: Vec<GatewayHealth>,
     pub(super) steady: Duration,
     pub(super) heard: bool,
@@ -138,7 +138,7 @@ pub struct WayHealth {
 
 impl WayHealth {
     /// A way whose first round is due at `start`.
-    pub fn new(setup: &WaySetup, settings: WatchSettings, start: Duration) -> Self {
+    pub(super) fn new(setup: &WaySetup, settings: WatchSettings, start: Duration) -> Self {
         let active = setup.candidate_count.min(settings.target_count.max(1) as usize);
         Self {
             gateways: setup.members.iter().map(|member| GatewayHealth::new(*member)).collect(),
@@ -156,13 +156,18 @@ impl WayHealth {
         }
     }
 
+    /// Puts off the first round.
+    pub(super) fn start_at(&mut self, at: Duration) {
+        self.next_at = at;
+    }
+
     /// Far hosts probed now, by their place among the candidates.
-    pub fn targets(&self) -> impl Iterator<Item = usize> {
+    pub(super) fn targets(&self) -> impl Iterator<Item = usize> {
         self.targets.iter().map(|target| target.candidate)
     }
 
     /// When [`advance`](Self::advance) has something to do next.
-    pub fn next_wake(&self) -> Duration {
+    pub(super) fn next_wake(&self) -> Duration {
         let timeout = self.settings.timeout.to_std();
         let oldest = self.rounds.front().map(|round| round.sent + timeout);
         oldest.map_or(self.next_at, |oldest| oldest.min(self.next_at))
@@ -171,7 +176,7 @@ impl WayHealth {
     /// Ends rounds whose time is over and begins one that is due. Everything that
     /// has arrived until `now` must have been handed to [`answer`](Self::answer)
     /// before.
-    pub fn advance(&mut self, now: Duration) -> Vec<WayAction> {
+    pub(super) fn advance(&mut self, now: Duration) -> Vec<WayAction> {
         let mut actions = Vec::new();
         let timeout = self.settings.timeout.to_std();
         while self.rounds.front().is_some_and(|round| now >= round.sent + timeout) {
@@ -187,7 +192,13 @@ impl WayHealth {
     }
 
     /// An answer came. What is not of a known round is taken as a late answer.
-    pub fn answer(&mut self, now: Duration, gateway: usize, round: u64, kind: AnswerKind) -> Vec<WayAction> {
+    pub(super) fn answer(
+        &mut self,
+        now: Duration,
+        gateway: usize,
+        round: u64,
+        kind: AnswerKind,
+    ) -> Vec<WayAction> {
         let mut actions = Vec::new();
         if gateway >= self.gateways.len() || round >= self.next_round {
             return actions;
@@ -215,7 +226,7 @@ impl WayHealth {
     }
 
     /// The own interface to a gateway came up or went down.
-    pub fn link(&mut self, now: Duration, gateway: usize, up: bool) -> Vec<WayAction> {
+    pub(super) fn link(&mut self, now: Duration, gateway: usize, up: bool) -> Vec<WayAction> {
         let mut actions = Vec::new();
         self.gateways[gateway].link_up = up;
         self.settle(now, &mut actions);
@@ -223,17 +234,17 @@ impl WayHealth {
     }
 
     /// What the kernel knows of a gateway as a neighbour.
-    pub fn neighbour(&mut self, gateway: usize, word: NeighbourWord) {
+    pub(super) fn neighbour(&mut self, gateway: usize, word: NeighbourWord) {
         self.gateways[gateway].neighbour = word;
     }
 
     /// What a routing daemon says of its BFD session with a gateway.
-    pub fn session(&mut self, gateway: usize, up: Option<bool>) {
+    pub(super) fn session(&mut self, gateway: usize, up: Option<bool>) {
         self.gateways[gateway].session_up = up;
     }
 
     /// Whether a gateway can be drained: another one must be there to take over.
-    pub fn can_drain(&self, gateway: usize) -> bool {
+    pub(super) fn can_drain(&self, gateway: usize) -> bool {
         self.gateways
             .iter()
             .enumerate()
@@ -241,7 +252,7 @@ impl WayHealth {
     }
 
     /// Takes a gateway out for an operator; see [`can_drain`](Self::can_drain).
-    pub fn drain(&mut self, now: Duration, gateway: usize) -> Vec<WayAction> {
+    pub(super) fn drain(&mut self, now: Duration, gateway: usize) -> Vec<WayAction> {
         let mut actions = Vec::new();
         let steady = self.steady;
         let drained = &mut self.gateways[gateway];
@@ -257,7 +268,7 @@ impl WayHealth {
     }
 
     /// Ends a draining: the gateway comes back as any other one that was out.
-    pub fn undrain(&mut self, now: Duration, gateway: usize) -> Vec<WayAction> {
+    pub(super) fn undrain(&mut self, now: Duration, gateway: usize) -> Vec<WayAction> {
         let mut actions = Vec::new();
         let undrained = &mut self.gateways[gateway];
         if undrained.drained {
@@ -269,7 +280,7 @@ impl WayHealth {
     }
 
     /// The gateways that are wanted among the next hops.
-    pub fn members(&self) -> Vec<bool> {
+    pub(super) fn members(&self) -> Vec<bool> {
         self.gateways.iter().map(|gateway| gateway.member).collect()
     }
 

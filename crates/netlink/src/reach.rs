@@ -1,0 +1,109 @@
+//! What a prober of neighbours needs: interfaces that carry packets, and having
+//! the kernel look for a neighbour.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
+use netlink_packet_route::{
+    RouteNetlinkMessage,
+    link::{LinkAttribute, LinkFlags, LinkMessage},
+    neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState},
+};
+
+use crate::{NetlinkError, RouteSocket, address::family};
+
+/// An interface as a sender sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Carrier {
+    /// Number of the interface.
+    pub index: u32,
+    /// It is up and its link is, too (`IFF_RUNNING`, netdevice(7)).
+    pub running: bool,
+}
+
+impl RouteSocket {
+    /// Every interface by its name.
+    pub fn carriers(&mut self) -> Result<BTreeMap<String, Carrier>, NetlinkError> {
+        let question = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        let answers = self.dump(question, || "list interfaces".to_owned())?;
+        let read = |answer| match answer {
+            RouteNetlinkMessage::NewLink(message) => Some(message),
+            _ => None,
+        };
+        Ok(answers.into_iter().filter_map(read).filter_map(carrier).collect())
+    }
+
+    /// Has the kernel look for a neighbour, or confirm the one it knows, as if a
+    /// packet were to be sent to it (`NTF_USE`).
+    pub fn look_for_neighbour(&mut self, interface_index: u32, address: IpAddr) -> Result<(), NetlinkError> {
+        let mut message = NeighbourMessage::default();
+        message.header.family = family(address);
+        message.header.ifindex = interface_index;
+        message.header.state = NeighbourState::None;
+        message.header.flags = NeighbourFlags::Use;
+        let destination = match address {
+            IpAddr::V4(address) => NeighbourAddress::Inet(address),
+            IpAddr::V6(address) => NeighbourAddress::Inet6(address),
+        };
+        message.attributes.push(NeighbourAttribute::Destination(destination));
+        let flags = NLM_F_CREATE | NLM_F_REPLACE;
+        self.change(RouteNetlinkMessage::NewNeighbour(message), flags, || {
+            format!("look for the neighbour {address}")
+        })
+    }
+}
+
+fn carrier(message: LinkMessage) -> Option<(String, Carrier)> {
+    let running = message.header.flags.contains(LinkFlags::Up | LinkFlags::Running);
+    let index = message.header.index;
+    message.attributes.into_iter().find_map(|attribute| match attribute {
+        LinkAttribute::IfName(name) => Some((name, Carrier { index, running })),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{process::Command, thread::sleep, time::Duration};
+
+    use clearstream_sys::namespace::{Holder, NamespaceSet};
+
+    use super::*;
+
+    /// Oracle: `ip`.
+    #[test]
+    fn root_neighbours_are_looked_for_and_carriers_seen() {
+        let (here, there) = (Holder::start().unwrap(), Holder::start().unwrap());
+        let set = NamespaceSet::of_process(here.pid()).unwrap();
+        let far = NamespaceSet::of_process(there.pid()).unwrap();
+        let ip = |set: &NamespaceSet, arguments: &str| {
+            let arguments: Vec<&str> = arguments.split_whitespace().collect();
+            let output = set.run(|| Command::new("ip").args(arguments).output().unwrap()).unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        };
+        set.run(|| RouteSocket::open().unwrap().add_veth("eth0", "eth0", far.net()).unwrap()).unwrap();
+        for (set, address) in [(&set, "10.9.0.1/24"), (&far, "10.9.0.2/24")] {
+            ip(set, &format!("addr add {address} dev eth0"));
+            ip(set, "link set eth0 up");
+        }
+        let mac = ip(&far, "-brief link show eth0").split_whitespace().nth(2).unwrap().to_owned();
+        set.run(|| {
+            let mut socket = RouteSocket::open().unwrap();
+            let address = "10.9.0.2".parse().unwrap();
+            for _ in 0..100 {
+                let carrier = socket.carriers().unwrap()["eth0"];
+                socket.look_for_neighbour(carrier.index, address).unwrap();
+                let found = socket.neighbours().unwrap();
+                let found = found.iter().find(|found| found.address == address);
+                if found.is_some_and(|found| found.link_address.as_ref() == Some(&mac)) && carrier.running {
+                    return;
+                }
+                sleep(Duration::from_millis(50));
+            }
+            panic!("the neighbour was not found in 5 s");
+        })
+        .unwrap();
+        ip(&far, "link set eth0 down");
+        set.run(|| assert!(!RouteSocket::open().unwrap().carriers().unwrap()["eth0"].running)).unwrap();
+    }
+}

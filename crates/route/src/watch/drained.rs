@@ -1,0 +1,77 @@
+//! Which gateways are drained, kept over a restart of the watch (not over a
+//! boot: the folder is in memory).
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+/// The drained gateways of one network namespace, one name per line.
+#[derive(Debug)]
+pub(super) struct DrainedList {
+    path: PathBuf,
+    names: Vec<String>,
+}
+
+impl DrainedList {
+    /// Reads the list; none when there is no file yet.
+    pub(super) fn open(folder: &Path) -> Self {
+        // A number that no other namespace gets until the next boot.
+        let number =
+            rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)
+                .map_err(io::Error::from)
+                .and_then(clearstream_sys::socket::network_namespace_cookie)
+                .unwrap_or_default();
+        let path = folder.join(format!("route-watch-drained-{number}"));
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        let names = text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
+        Self { path, names }
+    }
+
+    /// The names.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.names.clone()
+    }
+
+    /// Adds or removes one.
+    pub(super) fn set(&mut self, name: &str, drained: bool) -> io::Result<()> {
+        self.names.retain(|known| known != name);
+        if drained {
+            self.names.push(name.to_owned());
+        }
+        if self.names.is_empty() {
+            return match fs::remove_file(&self.path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            };
+        }
+        if let Some(folder) = self.path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        // A reader finds the old list or the new one.
+        let new = self.path.with_extension("new");
+        fs::write(&new, self.names.join("\n") + "\n")?;
+        fs::rename(&new, &self.path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_outlives_who_wrote_it() {
+        let folder = std::env::temp_dir().join(format!("clearstream-drained-{}", std::process::id()));
+        let mut list = DrainedList::open(&folder);
+        assert_eq!(list.names(), Vec::<String>::new());
+        list.set("gw1", true).unwrap();
+        list.set("gw2", true).unwrap();
+        list.set("gw1", true).unwrap();
+        let mut list = DrainedList::open(&folder);
+        assert_eq!(list.names(), ["gw2", "gw1"]);
+        list.set("gw2", false).unwrap();
+        list.set("gw1", false).unwrap();
+        assert_eq!(DrainedList::open(&folder).names(), Vec::<String>::new());
+        fs::remove_dir(&folder).unwrap();
+    }
+}

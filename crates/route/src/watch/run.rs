@@ -1,0 +1,609 @@
+//! The loop around the decisions: sockets, clock, kernel, questions.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use clearstream_schema::{
+    fabric::WatchSettings,
+    routing::HostRouting,
+    watch::{
+        GatewayStatus, OutReason, WATCH_EVENT_SCHEMA, WATCH_STATUS_SCHEMA, WatchEvent, WatchEventKind,
+        WatchReply, WatchRequest, WatchStatus, WayStatus,
+    },
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::{
+    WatchError,
+    bfd::{Asker, BfdSource},
+    control::{Asked, Control},
+    desired::{NextHops, WayMembers, desired},
+    drained::DrainedList,
+    kernel::KernelRoutes,
+    metrics::{self, Shared},
+    neighbours::Neighbours,
+    notify::ServiceManager,
+    packet::{ProbePacket, fabric_number},
+    setup::WatchedWay,
+    sockets::{Received, Sockets},
+    way::{AnswerKind, Probe, WayAction, WayHealth, WaySetup},
+};
+
+/// Time between looks at links, neighbours, sessions and the next hops in force.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+/// The same while a gateway's link address is not known.
+const HURRIED_HOUSEKEEPING: Duration = Duration::from_millis(100);
+/// Longest sleep, so that a request to stop is seen.
+const MOST_SLEEP: Duration = Duration::from_millis(100);
+/// Time for link addresses to be found before the first round.
+const RESOLVE: Duration = Duration::from_secs(2);
+
+/// What a watch needs.
+#[derive(Debug)]
+pub struct WatchConfig {
+    /// Name of the fabric.
+    pub fabric: String,
+    /// Name of this host.
+    pub host: String,
+    /// What it routes by when all gateways are well.
+    pub routing: HostRouting,
+    /// Its ways.
+    pub ways: Vec<WatchedWay>,
+    /// How it probes and decides.
+    pub settings: WatchSettings,
+    /// Where counters are served.
+    pub metrics: Option<SocketAddr>,
+    /// Daemon whose BFD sessions are further evidence.
+    pub bfd: Option<BfdSource>,
+    /// Who is told that it works.
+    pub manager: Option<ServiceManager>,
+    /// Folder that keeps what is drained over restarts.
+    pub state: PathBuf,
+}
+
+/// Watches until `stop` is raised. The routes stay as they are then: gateways
+/// that are out stay out, and the next watch goes on from there.
+///
+/// # Errors
+/// Only what keeps it from beginning; later failures are events, and tried again.
+pub fn run(
+    config: WatchConfig,
+    stop: &AtomicBool,
+    on_event: &mut dyn FnMut(&WatchEvent),
+) -> Result<(), WatchError> {
+    let mut watch = Watch::begin(config, on_event)?;
+    watch.first_look();
+    watch.started();
+    while !stop.load(Ordering::Relaxed) {
+        watch.wait();
+        watch.step();
+    }
+    watch.tell(WatchEventKind::Stopped);
+    if let Some(manager) = &watch.config.manager {
+        manager.stopping();
+    }
+    Ok(())
+}
+
+struct Watch<'a> {
+    config: WatchConfig,
+    on_event: &'a mut dyn FnMut(&WatchEvent),
+    control: Control,
+    sockets: Sockets,
+    kernel: KernelRoutes,
+    neighbours: Neighbours,
+    asker: Option<Asker>,
+    drained: DrainedList,
+    health: Vec<WayHealth>,
+    round_trips: Vec<Vec<Option<u64>>>,
+    /// Way and gateway by the gateway's address on this side.
+    by_address: BTreeMap<IpAddr, (usize, usize)>,
+    shared: Shared,
+    began: Instant,
+    run_number: u64,
+    fabric_number: u64,
+    housekeeping_at: Duration,
+    alive_at: Duration,
+    /// Next hops differ from what is wanted and the kernel refused, or lacks them.
+    unsettled: bool,
+    told_problem: Option<String>,
+    received: Vec<Received>,
+}
+
+impl<'a> Watch<'a> {
+    fn begin(config: WatchConfig, on_event: &'a mut dyn FnMut(&WatchEvent)) -> Result<Self, WatchError> {
+        if config.ways.is_empty() {
+            return Err(WatchError::NothingToWatch { host: config.host, fabric: config.fabric });
+        }
+        let control = Control::open()?;
+        let mut kernel = KernelRoutes::open()?;
+        let all: Vec<WayMembers> = config.ways.iter().map(|way| members(way, None)).collect();
+        let plan = desired(&config.routing, &all);
+        let present = kernel.present(&plan, &config.routing)?.ok_or(WatchError::NotApplied)?;
+        let mut families: Vec<bool> = config.ways.iter().map(|way| way.address.is_ipv6()).collect();
+        families.sort_unstable();
+        families.dedup();
+        let sockets = Sockets::open(config.settings.port, &families)?;
+        let asker = config
+            .bfd
+            .map(Asker::start)
+            .transpose()
+            .map_err(|source| WatchError::Socket { what: "a thread for BFD sessions".to_owned(), source })?;
+        let health = config.ways.iter().map(|way| way_health(way, &present, config.settings)).collect();
+        let shared = Arc::new(Mutex::new(empty_status(&config)));
+        if let Some(address) = config.metrics {
+            metrics::serve(address, Arc::clone(&shared))?;
+        }
+        let by_address = (config.ways.iter().enumerate())
+            .flat_map(|(index, way)| {
+                way.gateways.iter().enumerate().map(move |(gateway, at)| (at.near, (index, gateway)))
+            })
+            .collect();
+        Ok(Self {
+            control,
+            sockets,
+            kernel,
+            neighbours: Neighbours::new(&config.ways),
+            asker,
+            drained: DrainedList::open(&config.state),
+            health,
+            round_trips: config.ways.iter().map(|way| vec![None; way.gateways.len()]).collect(),
+            by_address,
+            shared,
+            began: Instant::now(),
+            run_number: rand::random(),
+            fabric_number: fabric_number(&config.fabric),
+            housekeeping_at: Duration::ZERO,
+            alive_at: Duration::ZERO,
+            unsettled: false,
+            told_problem: None,
+            received: Vec::new(),
+            config,
+            on_event,
+        })
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Finds the gateways on the link, and takes out again what was drained
+    /// before a restart.
+    fn first_look(&mut self) {
+        while self.now() < RESOLVE && !self.neighbours.all_known() {
+            if let Err(error) = self.neighbours.look(self.kernel.socket()) {
+                self.problem(error.to_string());
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        for name in self.drained.names() {
+            if let Err(reason) = self.drain(&name, true) {
+                self.problem(format!("{name} was drained and is used again: {reason}"));
+            }
+        }
+        let now = self.now();
+        for (way, health) in self.config.ways.iter().zip(&mut self.health) {
+            // Hosts that start together do not probe together.
+            let phase = fabric_number(&self.config.host) % way.steady.as_nanos().max(1) as u64;
+            health.start_at(now + Duration::from_nanos(phase));
+        }
+    }
+
+    fn started(&mut self) {
+        if let Err(error) = clearstream_sys::priority::make_real_time() {
+            let message = format!(
+                "this thread has no real-time priority ({error}): a busy machine may delay its decisions"
+            );
+            self.tell(WatchEventKind::Failed { message });
+        }
+        self.publish();
+        let ways = self.shared.lock().unwrap_or_else(PoisonError::into_inner).ways.clone();
+        self.tell(WatchEventKind::Started { ways });
+        let summary = self.summary();
+        if let Some(manager) = &self.config.manager {
+            manager.ready(&summary);
+        }
+    }
+
+    /// Sleeps until something arrives or is due.
+    fn wait(&self) {
+        let due = self.health.iter().map(WayHealth::next_wake).min().unwrap_or(MOST_SLEEP);
+        let due = due.min(self.housekeeping_at).saturating_sub(self.now()).min(MOST_SLEEP);
+        let time = Timespec { tv_sec: due.as_secs() as _, tv_nsec: due.subsec_nanos() as _ };
+        let descriptors: Vec<_> = self.sockets.descriptors().collect();
+        let mut waiting: Vec<PollFd<'_>> =
+            descriptors.iter().map(|descriptor| PollFd::new(descriptor, PollFlags::IN)).collect();
+        // Interrupted by a signal: the loop looks whether it is to stop.
+        let _ = poll(&mut waiting, Some(&time));
+    }
+
+    /// One turn: what arrived, then what is due.
+    fn step(&mut self) {
+        let mut received = std::mem::take(&mut self.received);
+        self.sockets.receive(|probe| received.push(probe));
+        let mut actions: Vec<(usize, WayAction)> = Vec::new();
+        for probe in received.drain(..) {
+            self.take(&probe, &mut actions);
+        }
+        self.received = received;
+        let now = self.now();
+        for (index, health) in self.health.iter_mut().enumerate() {
+            actions.extend(health.advance(now).into_iter().map(|action| (index, action)));
+        }
+        self.carry_out(actions);
+        let questions: Vec<Asked> = self.control.take().collect();
+        for asked in questions {
+            let reply = self.reply(&asked.request);
+            // Who asked may have gone.
+            let _ = asked.reply.send(reply);
+        }
+        if self.now() >= self.housekeeping_at {
+            self.housekeeping();
+        }
+    }
+
+    fn take(&mut self, received: &Received, actions: &mut Vec<(usize, WayAction)>) {
+        let probe = &received.probe;
+        if probe.fabric != self.fabric_number {
+            return;
+        }
+        if !probe.answer && !received.echo {
+            self.serve(received);
+        } else if probe.run == self.run_number {
+            let (way, gateway) = (usize::from(probe.way), usize::from(probe.gateway));
+            let now = self.now();
+            let Some(health) = self.health.get_mut(way) else { return };
+            let kind = if received.echo { AnswerKind::Echo } else { AnswerKind::Watch };
+            let answered = health.answer(now, gateway, probe.round, kind);
+            actions.extend(answered.into_iter().map(|action| (way, action)));
+            if let Some(place) = self.round_trips[way].get_mut(gateway) {
+                *place = u64::try_from(now.as_nanos()).ok().map(|now| now.saturating_sub(probe.sent_ns));
+            }
+        }
+    }
+
+    /// Answers a probe of a far host by the gateway that it names.
+    fn serve(&mut self, received: &Received) {
+        let probe = received.probe;
+        let Some(&(way, gateway)) = self.by_address.get(&probe.back) else { return };
+        let at = &self.config.ways[way];
+        if !at.far.iter().any(|prefix| prefix.contains(received.from)) {
+            return;
+        }
+        let Some(place) = self.neighbours.place(way, gateway) else { return };
+        let answer = ProbePacket { answer: true, ..probe };
+        // An answer that cannot leave is one that does not come.
+        if self.sockets.send(place, at.address, received.from, &answer).is_ok() {
+            self.shared.lock().unwrap_or_else(PoisonError::into_inner).served_count += 1;
+        }
+    }
+
+    /// Probes leave and next hops change before anything is told.
+    fn carry_out(&mut self, actions: Vec<(usize, WayAction)>) {
+        let mut changed = false;
+        for (way, action) in &actions {
+            match action {
+                WayAction::Probe(probe) => self.send(*way, *probe),
+                WayAction::Members(_) => changed = true,
+                _ => {}
+            }
+        }
+        if changed {
+            self.put();
+        }
+        let now = self.now();
+        for (way, action) in actions {
+            let told = self.in_words(way, action, now);
+            if let Some(event) = told {
+                self.tell(event);
+                changed = true;
+            }
+        }
+        if changed {
+            self.publish();
+        }
+    }
+
+    fn send(&mut self, way: usize, probe: Probe) {
+        let at = &self.config.ways[way];
+        let (Some(to), Some(gateway)) = (at.candidates.get(probe.target), at.gateways.get(probe.gateway))
+        else {
+            return;
+        };
+        // A gateway that is no neighbour is one that does not answer.
+        let Some(place) = self.neighbours.place(way, probe.gateway) else { return };
+        let packet = ProbePacket {
+            answer: false,
+            fabric: self.fabric_number,
+            run: self.run_number,
+            round: probe.round,
+            way: way as u16,
+            gateway: probe.gateway as u16,
+            back: gateway.far,
+            sent_ns: u64::try_from(self.now().as_nanos()).unwrap_or(u64::MAX),
+        };
+        let _ = self.sockets.send(place, at.address, *to, &packet);
+        if probe.echo {
+            let _ = self.sockets.send_echo(place, at.address, *to, &packet);
+        }
+    }
+
+    fn wanted(&self) -> NextHops {
+        let ways: Vec<WayMembers> = (self.config.ways.iter().zip(&self.health))
+            .map(|(way, health)| members(way, Some(health.members())))
+            .collect();
+        desired(&self.config.routing, &ways)
+    }
+
+    /// Has the kernel's next hops as wanted; what was different, in words.
+    fn put(&mut self) -> Vec<String> {
+        let wanted = self.wanted();
+        match self.kernel.put(&wanted) {
+            Ok(changes) => {
+                let missing = changes.missing.join(", ");
+                self.unsettled = !changes.missing.is_empty();
+                if self.unsettled {
+                    self.problem(format!(
+                        "{missing}: not there any more; `clearstream route apply` makes it anew"
+                    ));
+                } else {
+                    self.told_problem = None;
+                }
+                let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+                shared.change_count += changes.changed.len() as u64;
+                changes.changed
+            }
+            Err(error) => {
+                self.unsettled = true;
+                self.shared.lock().unwrap_or_else(PoisonError::into_inner).failed_change_count += 1;
+                self.problem(format!("the next hops could not be changed: {error}"));
+                Vec::new()
+            }
+        }
+    }
+
+    /// Links, neighbours, sessions, next hops that others changed, signs of life.
+    fn housekeeping(&mut self) {
+        if let Err(error) = self.neighbours.look(self.kernel.socket()) {
+            self.problem(format!("links and neighbours could not be read: {error}"));
+        }
+        let now = self.now();
+        let mut actions = Vec::new();
+        for (index, (way, health)) in self.config.ways.iter().zip(&mut self.health).enumerate() {
+            for (gateway, at) in way.gateways.iter().enumerate() {
+                health.neighbour(gateway, self.neighbours.word(index, gateway));
+                health.session(gateway, self.asker.as_ref().and_then(|asker| asker.is_up(at.near)));
+                let up = self.neighbours.running(index);
+                actions.extend(health.link(now, gateway, up).into_iter().map(|action| (index, action)));
+            }
+        }
+        self.carry_out(actions);
+        let repaired = self.put();
+        if !repaired.is_empty() {
+            self.shared.lock().unwrap_or_else(PoisonError::into_inner).repair_count += 1;
+            self.tell(WatchEventKind::Repaired { found: repaired.join("; ") });
+        }
+        self.publish();
+        self.sign_of_life();
+        let wait = if self.neighbours.all_known() { HOUSEKEEPING } else { HURRIED_HOUSEKEEPING };
+        self.housekeeping_at = self.now() + wait;
+    }
+
+    fn sign_of_life(&mut self) {
+        let now = self.now();
+        let summary = self.summary();
+        if let Some(manager) = &self.config.manager
+            && let Some(every) = manager.alive_every
+            && now >= self.alive_at
+        {
+            manager.alive(&summary);
+            self.alive_at = now + every.saturating_sub(HOUSEKEEPING);
+        }
+    }
+
+    fn reply(&mut self, request: &WatchRequest) -> WatchReply {
+        let done = match request {
+            WatchRequest::Status => Ok(()),
+            WatchRequest::Drain(name) => self.drain(name, false),
+            WatchRequest::Undrain(name) => self.undrain(name),
+        };
+        self.publish();
+        match done {
+            Ok(()) => WatchReply::Status(self.shared.lock().unwrap_or_else(PoisonError::into_inner).clone()),
+            Err(reason) => WatchReply::Refused(reason),
+        }
+    }
+
+    /// Places of a gateway, by way.
+    fn places(&self, name: &str) -> Result<Vec<(usize, usize)>, String> {
+        let found: Vec<(usize, usize)> = (self.config.ways.iter().enumerate())
+            .filter_map(|(index, way)| {
+                let gateway = way.gateways.iter().position(|gateway| gateway.name == name)?;
+                Some((index, gateway))
+            })
+            .collect();
+        if found.is_empty() {
+            let mut names: Vec<&str> = self
+                .config
+                .ways
+                .iter()
+                .flat_map(|way| &way.gateways)
+                .map(|gateway| gateway.name.as_str())
+                .collect();
+            names.sort_unstable();
+            names.dedup();
+            return Err(format!("there is no gateway \"{name}\" here: they are {}", names.join(", ")));
+        }
+        Ok(found)
+    }
+
+    fn drain(&mut self, name: &str, again: bool) -> Result<(), String> {
+        let places = self.places(name)?;
+        for &(way, gateway) in &places {
+            if !self.health[way].can_drain(gateway) {
+                return Err(format!(
+                    "{name} is the last gateway that works on the way to {}: it cannot be drained",
+                    self.config.ways[way].way
+                ));
+            }
+        }
+        let now = self.now();
+        let mut actions = Vec::new();
+        for (way, gateway) in places {
+            actions.extend(self.health[way].drain(now, gateway).into_iter().map(|action| (way, action)));
+        }
+        self.carry_out(actions);
+        if !again {
+            self.keep_drained(name, true);
+            self.tell(WatchEventKind::Drained { gateway: name.to_owned() });
+        }
+        if self.unsettled { Err(self.told_problem.clone().unwrap_or_default()) } else { Ok(()) }
+    }
+
+    fn undrain(&mut self, name: &str) -> Result<(), String> {
+        let places = self.places(name)?;
+        let now = self.now();
+        let mut actions = Vec::new();
+        for (way, gateway) in places {
+            actions.extend(self.health[way].undrain(now, gateway).into_iter().map(|action| (way, action)));
+        }
+        self.keep_drained(name, false);
+        self.tell(WatchEventKind::Undrained { gateway: name.to_owned() });
+        self.carry_out(actions);
+        Ok(())
+    }
+
+    fn keep_drained(&mut self, name: &str, drained: bool) {
+        if let Err(error) = self.drained.set(name, drained) {
+            self.problem(format!("what is drained is not remembered over a restart: {error}"));
+        }
+    }
+
+    fn in_words(&self, way: usize, action: WayAction, now: Duration) -> Option<WatchEventKind> {
+        let at = &self.config.ways[way];
+        let name = |gateway: usize| at.gateways[gateway].name.clone();
+        let address = |candidate: usize| at.candidates[candidate];
+        let used = || self.health[way].members().iter().filter(|member| **member).count() as u32;
+        let way = at.way.clone();
+        Some(match action {
+            WayAction::Probe(_) | WayAction::Members(_) => return None,
+            WayAction::Out { gateway, reason, since } => {
+                let delay = since.map(|since| now.saturating_sub(since).as_nanos());
+                let delay_ns =
+                    delay.filter(|_| reason != OutReason::Drained).and_then(|ns| ns.try_into().ok());
+                WatchEventKind::Out { way, gateway: name(gateway), reason, left_count: used(), delay_ns }
+            }
+            WayAction::In { gateway } => {
+                WatchEventKind::In { way, gateway: name(gateway), used_count: used() }
+            }
+            WayAction::KeptLast { gateway, reason } => {
+                WatchEventKind::KeptLast { way, gateway: name(gateway), reason }
+            }
+            WayAction::Silent => WatchEventKind::Silent { way },
+            WayAction::Heard => WatchEventKind::Heard { way },
+            WayAction::TargetChanged { from, to } => {
+                WatchEventKind::TargetChanged { way, from: address(from), to: address(to) }
+            }
+        })
+    }
+
+    /// Tells a problem once, until another one comes or it is over.
+    fn problem(&mut self, message: String) {
+        if self.told_problem.as_ref() != Some(&message) {
+            self.told_problem = Some(message.clone());
+            self.tell(WatchEventKind::Failed { message });
+        }
+    }
+
+    fn tell(&mut self, event: WatchEventKind) {
+        (self.on_event)(&WatchEvent {
+            schema: WATCH_EVENT_SCHEMA.to_owned(),
+            version: 1,
+            time: jiff::Timestamp::now().to_string(),
+            host: self.config.host.clone(),
+            event,
+        });
+    }
+
+    /// `6 of 6 gateways to storage IPv4`.
+    fn summary(&self) -> String {
+        let way = |(way, health): (&WatchedWay, &WayHealth)| {
+            let used = health.members().iter().filter(|member| **member).count();
+            format!("{used} of {} gateways to {}", way.gateways.len(), way.way)
+        };
+        self.config.ways.iter().zip(&self.health).map(way).collect::<Vec<_>>().join(", ")
+    }
+
+    fn publish(&self) {
+        let ways = (self.config.ways.iter().enumerate())
+            .map(|(index, way)| WayStatus {
+                way: way.way.clone(),
+                interval_ns: u64::try_from(self.health[index].steady.as_nanos()).unwrap_or(u64::MAX),
+                targets: self.health[index].targets().map(|target| way.candidates[target]).collect(),
+                heard: self.health[index].heard,
+                gateways: self.gateway_statuses(index, way),
+            })
+            .collect();
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.running_ns = u64::try_from(self.now().as_nanos()).unwrap_or(u64::MAX);
+        shared.ways = ways;
+    }
+
+    fn gateway_statuses(&self, index: usize, way: &WatchedWay) -> Vec<GatewayStatus> {
+        (way.gateways.iter().zip(&self.health[index].gateways).enumerate())
+            .map(|(gateway, (at, health))| GatewayStatus {
+                name: at.name.clone(),
+                address: at.near,
+                used: health.member,
+                drained: health.drained,
+                reason: health.reason,
+                neighbour: health.neighbour,
+                session_up: health.session_up,
+                round_trip_ns: self.round_trips[index][gateway],
+                counts: health.counts,
+            })
+            .collect()
+    }
+}
+
+/// The gateways of a way that are wanted; all of them when not said.
+fn members(way: &WatchedWay, wanted: Option<Vec<bool>>) -> WayMembers {
+    WayMembers {
+        all: way.gateways.iter().map(|gateway| (gateway.near, gateway.weight)).collect(),
+        wanted: wanted.unwrap_or_else(|| vec![true; way.gateways.len()]),
+        interface: way.interface.clone(),
+    }
+}
+
+/// A way whose members are those found among the next hops. A plan with one
+/// gateway has no group and no multipath route to find it in.
+fn way_health(way: &WatchedWay, present: &[IpAddr], settings: WatchSettings) -> WayHealth {
+    let found: Vec<bool> = way.gateways.iter().map(|gateway| present.contains(&gateway.near)).collect();
+    let members = if found.contains(&true) { found } else { vec![true; way.gateways.len()] };
+    let setup = WaySetup { members, candidate_count: way.candidates.len(), steady: way.steady };
+    WayHealth::new(&setup, settings, Duration::ZERO)
+}
+
+fn empty_status(config: &WatchConfig) -> WatchStatus {
+    WatchStatus {
+        schema: WATCH_STATUS_SCHEMA.to_owned(),
+        version: 1,
+        host: config.host.clone(),
+        fabric: config.fabric.clone(),
+        running_ns: 0,
+        served_count: 0,
+        change_count: 0,
+        failed_change_count: 0,
+        repair_count: 0,
+        ways: Vec::new(),
+    }
+}

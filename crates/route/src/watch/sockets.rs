@@ -1,0 +1,168 @@
+//! The sockets of a watch: its own datagrams, answers to ICMP echo, and the way
+//! out past the routing tables.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    os::fd::{AsFd, BorrowedFd},
+};
+
+use clearstream_sys::link_packet::LinkSender;
+use rustix::{
+    io::Errno,
+    net::{RecvFlags, SocketAddrAny, recvfrom},
+};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::{
+    WatchError,
+    packet::{self, PROBE_BYTES, ProbePacket},
+};
+
+/// Room for answers while the program is held up.
+const RECEIVE_BUFFER_BYTES: usize = 1 << 20;
+/// Longest datagram that is looked at: a probe behind the longest IPv4 header
+/// and the header of an echo.
+const MOST_BYTES: usize = PROBE_BYTES + 60 + 8;
+
+/// Where a gateway is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct LinkPlace {
+    /// Number of the own interface.
+    pub(super) interface_index: u32,
+    /// Link address of the gateway; empty while it is not known.
+    pub(super) link_address: Vec<u8>,
+}
+
+/// What came in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Received {
+    /// The probe.
+    pub(super) probe: ProbePacket,
+    /// Who sent it.
+    pub(super) from: IpAddr,
+    /// It came back by ICMP echo.
+    pub(super) echo: bool,
+}
+
+/// The sockets of the families that are watched.
+#[derive(Debug)]
+pub(super) struct Sockets {
+    sender: LinkSender,
+    receivers: Vec<Receiver>,
+    port: u16,
+}
+
+#[derive(Debug)]
+struct Receiver {
+    socket: Socket,
+    ipv6: bool,
+    echo: bool,
+}
+
+impl Sockets {
+    /// Opens them in the network namespace of this thread.
+    pub(super) fn open(port: u16, families: &[bool]) -> Result<Self, WatchError> {
+        let sender = LinkSender::open()
+            .map_err(|source| WatchError::Socket { what: "a packet socket for probes".to_owned(), source })?;
+        let mut receivers = Vec::new();
+        for &ipv6 in families {
+            for echo in [false, true] {
+                let socket = open_receiver(port, ipv6, echo).map_err(|source| WatchError::Socket {
+                    what: if echo { "a raw ICMP socket".to_owned() } else { format!("UDP port {port}") },
+                    source,
+                })?;
+                receivers.push(Receiver { socket, ipv6, echo });
+            }
+        }
+        Ok(Self { sender, receivers, port })
+    }
+
+    /// What [`receive`](Self::receive) can be waited for with.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.receivers.iter().map(|receiver| receiver.socket.as_fd())
+    }
+
+    /// Takes everything that has arrived.
+    pub(super) fn receive(&self, mut take: impl FnMut(Received)) {
+        for receiver in &self.receivers {
+            let mut buffer = [0; MOST_BYTES];
+            // Errors (a far host without a watch refuses the port) say nothing
+            // that a missing answer does not.
+            loop {
+                match recvfrom(&receiver.socket, &mut buffer, RecvFlags::empty()) {
+                    Ok((length, _, Some(from))) => {
+                        let bytes = buffer.get(..length).unwrap_or(&buffer);
+                        if let Some(received) = read(receiver, bytes, from) {
+                            take(received);
+                        }
+                    }
+                    Err(Errno::WOULDBLOCK) => break,
+                    Ok(_) | Err(_) => {}
+                }
+            }
+        }
+    }
+
+    /// Sends a probe from `from` to `to` by the gateway at `place`.
+    pub(super) fn send(
+        &self,
+        place: &LinkPlace,
+        from: IpAddr,
+        to: IpAddr,
+        probe: &ProbePacket,
+    ) -> io::Result<()> {
+        self.send_packet(place, from, packet::udp(from, to, self.port, &probe.to_bytes()))
+    }
+
+    /// The same as an ICMP echo, which the far host's kernel answers.
+    pub(super) fn send_echo(
+        &self,
+        place: &LinkPlace,
+        from: IpAddr,
+        to: IpAddr,
+        probe: &ProbePacket,
+    ) -> io::Result<()> {
+        let identifier = probe.run as u16;
+        self.send_packet(
+            place,
+            from,
+            packet::echo(from, to, identifier, probe.round as u16, &probe.to_bytes()),
+        )
+    }
+
+    fn send_packet(&self, place: &LinkPlace, from: IpAddr, packet: Option<Vec<u8>>) -> io::Result<()> {
+        let packet = packet.ok_or(io::ErrorKind::InvalidInput)?;
+        self.sender.send(place.interface_index, packet::ether_type(from), &place.link_address, &packet)
+    }
+}
+
+fn open_receiver(port: u16, ipv6: bool, echo: bool) -> io::Result<Socket> {
+    let domain = if ipv6 { Domain::IPV6 } else { Domain::IPV4 };
+    let (kind, protocol) = match (echo, ipv6) {
+        (false, _) => (Type::DGRAM, Protocol::UDP),
+        (true, false) => (Type::RAW, Protocol::ICMPV4),
+        (true, true) => (Type::RAW, Protocol::ICMPV6),
+    };
+    let socket = Socket::new(domain, kind, Some(protocol))?;
+    socket.set_nonblocking(true)?;
+    socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES)?;
+    if !echo {
+        let any: IpAddr = if ipv6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+        if ipv6 {
+            socket.set_only_v6(true)?;
+        }
+        socket.bind(&SocketAddr::new(any, port).into())?;
+    }
+    Ok(socket)
+}
+
+fn read(receiver: &Receiver, bytes: &[u8], from: SocketAddrAny) -> Option<Received> {
+    let payload = if receiver.echo { packet::echo_answer(receiver.ipv6, bytes)? } else { bytes };
+    let probe = ProbePacket::parse(payload)?;
+    // An echo comes back as it was sent: as a request.
+    if receiver.echo && probe.answer {
+        return None;
+    }
+    Some(Received { probe, from: SocketAddr::try_from(from).ok()?.ip(), echo: receiver.echo })
+}
