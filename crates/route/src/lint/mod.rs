@@ -1,0 +1,208 @@
+//! Mistakes in what hosts route by, of one host or of several that belong
+//! together, whether read from files, captured or live.
+//!
+//! Rules are small functions over a [`HostRouting`] and the facts that follow
+//! from it (`view`, `lookup`); they only look. Findings are those of
+//! `tune lint`, with the same ids, mute lists and SARIF; what is wrong with
+//! sysctls is said by its rules.
+
+mod fabric;
+mod lookup;
+mod rules;
+mod view;
+mod words;
+
+use std::{collections::HashMap, net::IpAddr};
+
+use clearstream_schema::{
+    routing::{HostRouting, Place},
+    tune::{self, Finding, FindingClass, LINT_SCHEMA, LintReport, Severity},
+};
+use clearstream_tune::{HostState, MuteList};
+
+use crate::fabric::Fabric;
+
+use self::{fabric::FabricFacts, view::View};
+
+/// Version of the report.
+const VERSION: u32 = 1;
+
+/// Connections that a kernel tracks; only there, and above 0, where it does.
+pub const CONNECTION_COUNT: &str = "net.netfilter.nf_conntrack_count";
+
+/// A host to look at.
+#[derive(Debug, Clone, Default)]
+pub struct Subject {
+    /// Name for findings: the host's, or that of its folder or bundle.
+    pub name: String,
+    /// What it routes by.
+    pub routing: HostRouting,
+    /// Everything was read, from a kernel: a route, rule or address that is not
+    /// in `routing` does not exist. Files tell only what they set.
+    pub is_whole: bool,
+    /// Its settings, for the rules of `tune lint`.
+    pub settings: Option<HostState>,
+    /// Parts that could not be read, with the reason.
+    pub missing: Vec<String>,
+}
+
+/// What rules look at.
+#[derive(Debug)]
+struct Facts<'a> {
+    hosts: Vec<View<'a>>,
+    /// Hosts by their addresses.
+    by_address: HashMap<IpAddr, usize>,
+    fabric: FabricFacts,
+}
+
+impl<'a> Facts<'a> {
+    /// The gateway that an address is of, as its host or the fabric calls it.
+    fn gateway_name(&self, address: IpAddr) -> Option<String> {
+        let host = self.owner(address).map(|host| host.subject.name.clone());
+        host.or_else(|| Some(self.fabric.gateway(address)?.name.clone()))
+    }
+
+    /// The host that has an address.
+    fn owner(&self, address: IpAddr) -> Option<&View<'a>> {
+        self.by_address.get(&address).map(|at| &self.hosts[*at])
+    }
+
+    /// The name of a gateway that keeps connection state: the fabric says so,
+    /// or its kernel counts connections.
+    fn stateful_gateway(&self, address: IpAddr) -> Option<String> {
+        let counts = |host: &&View<'_>| host.number(CONNECTION_COUNT).is_some_and(|count| count > 0);
+        let by_host = self.owner(address).filter(counts).map(|host| host.subject.name.clone());
+        let by_fabric = self.fabric.gateway(address).filter(|gateway| gateway.stateful);
+        by_host.or_else(|| by_fabric.map(|gateway| gateway.name.clone()))
+    }
+
+    /// The one that serves first: by the fabric, else as they were given.
+    fn server_first<'v>(&self, left: &'v View<'a>, right: &'v View<'a>) -> (&'v View<'a>, &'v View<'a>) {
+        if self.fabric.is_storage(&right.subject.name) { (right, left) } else { (left, right) }
+    }
+}
+
+/// Looks at hosts, each alone and all together; a fabric file says which
+/// networks there are and who their gateways are. Findings are ordered by
+/// severity, then place, then id; each stands there once.
+pub fn lint(hosts: &[Subject], fabric: Option<&Fabric>, mute: &MuteList) -> LintReport {
+    let views: Vec<View<'_>> = hosts.iter().map(View::new).collect();
+    let mut by_address = HashMap::new();
+    for (at, view) in views.iter().enumerate() {
+        for own in view.own.iter().filter(|own| !own.is_loopback()) {
+            by_address.entry(*own).or_insert(at);
+        }
+    }
+    let facts = Facts {
+        hosts: views,
+        by_address,
+        fabric: fabric.map_or_else(FabricFacts::default, FabricFacts::new),
+    };
+    let mut findings = rules::run(&facts);
+    if hosts.len() == 1 {
+        findings.iter_mut().for_each(|finding| finding.host = None);
+    }
+    findings.sort_by(|left, right| order(left).cmp(&order(right)));
+    findings.dedup();
+    let before = findings.len();
+    findings.retain(|finding| !mute.holds(finding));
+    let kernels: Vec<_> = hosts.iter().filter_map(|host| host.settings.as_ref()?.release.clone()).collect();
+    LintReport {
+        schema: LINT_SCHEMA.to_owned(),
+        version: VERSION,
+        subject: words::list(hosts.iter().map(|host| &host.name)),
+        kernel: kernels.first().filter(|first| kernels.iter().all(|kernel| kernel == *first)).cloned(),
+        goal: None,
+        setting_count: hosts.iter().map(setting_count).sum(),
+        muted_count: (before - findings.len()) as u64,
+        findings,
+        missing: missing(hosts),
+    }
+}
+
+fn order(finding: &Finding) -> impl Ord + '_ {
+    (std::cmp::Reverse(finding.severity), &finding.host, &finding.place, &finding.id, &finding.value)
+}
+
+/// Routes, rules, nexthops, addresses and sysctls.
+fn setting_count(host: &Subject) -> u64 {
+    let routing = &host.routing;
+    let addresses: usize = routing.interfaces.iter().map(|interface| interface.addresses.len()).sum();
+    let sysctls = host.settings.as_ref().map_or(0, |state| state.given.len()).max(routing.sysctls.len());
+    (routing.routes.len() + routing.rules.len() + routing.nexthops.len() + addresses + sysctls) as u64
+}
+
+fn missing(hosts: &[Subject]) -> Vec<String> {
+    let named = |host: &Subject, part: &String| match hosts.len() {
+        1 => part.clone(),
+        _ => format!("{}: {part}", host.name),
+    };
+    hosts.iter().flat_map(|host| host.missing.iter().map(move |part| named(host, part))).collect()
+}
+
+/// A finding about a host, to be completed.
+fn finding(
+    host: &View<'_>,
+    key: &str,
+    class: FindingClass,
+    cause: &str,
+    severity: Severity,
+    message: String,
+) -> Finding {
+    // serde's own name of the class, so that id and document agree.
+    let name = serde_json::to_value(class).ok();
+    let name = name.as_ref().and_then(serde_json::Value::as_str).unwrap_or_default();
+    Finding {
+        id: format!("{key}:{name}:{cause}"),
+        key: key.to_owned(),
+        class,
+        severity,
+        value: None,
+        message,
+        advice: None,
+        place: None,
+        interface: None,
+        host: Some(host.subject.name.clone()),
+        source: String::new(),
+    }
+}
+
+/// A finding with where it is, what to do and where that comes from.
+trait With {
+    fn at(self, place: Option<&Place>) -> Self;
+    fn of(self, value: impl Into<String>) -> Self;
+    fn on(self, interface: &str) -> Self;
+    fn advise(self, advice: impl Into<String>) -> Self;
+    fn sourced(self, source: &str) -> Self;
+}
+
+impl With for Finding {
+    fn at(mut self, place: Option<&Place>) -> Self {
+        self.place =
+            place.map(|place| tune::Place { file: place.file.clone(), line: place.line.unwrap_or(1) });
+        self
+    }
+
+    fn of(mut self, value: impl Into<String>) -> Self {
+        self.value = Some(value.into());
+        self
+    }
+
+    fn on(mut self, interface: &str) -> Self {
+        self.interface = Some(interface.to_owned());
+        self
+    }
+
+    fn advise(mut self, advice: impl Into<String>) -> Self {
+        self.advice = Some(advice.into());
+        self
+    }
+
+    fn sourced(mut self, source: &str) -> Self {
+        self.source = source.to_owned();
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,304 @@
+//! Sysctls without which routes do not do what they say: reverse path filters,
+//! forwarding, the hash that chooses a gateway.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use clearstream_schema::{
+    prefix::Prefix,
+    routing::{Place, RouteEntry, RuleAction},
+    tune::{Finding, FindingClass, Severity},
+};
+use clearstream_tune::KernelVersion;
+
+use super::super::{
+    Facts, View, With, finding,
+    lookup::{Packet, Way},
+    words,
+};
+
+const STRICT: i64 = 1;
+const LOOSE: i64 = 2;
+
+/// What a reverse path filter does with packets of a network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Check {
+    Passes,
+    Drops,
+}
+
+/// A filter that drops what comes from a network by the gateways that lead to it.
+pub(super) fn reverse_path(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
+    let mut told = BTreeSet::new();
+    for (interface, network) in arrivals(host) {
+        let filter = filter(host, interface);
+        // There is no such filter for IPv6 (ip-sysctl has it for ipv4 alone).
+        if filter == 0 || !network.address.is_ipv4() || !told.insert((interface, network.network())) {
+            continue;
+        }
+        let marks = usable_marks(host);
+        let passes = |mark: u32| passes(host, interface, network, mark, filter) == Check::Passes;
+        let has_mark_checked = source_mark_is_valid(host, interface);
+        if passes(0) || has_mark_checked && marks.iter().any(|mark| passes(*mark)) {
+            continue;
+        }
+        let by_mark = marks.iter().copied().find(|mark| passes(*mark));
+        found.push(match by_mark {
+            Some(mark) => mark_not_checked(host, interface, network, mark),
+            None => dropped(host, interface, network, filter),
+        });
+    }
+}
+
+/// Interfaces and the networks from which packets arrive there: those that
+/// some route reaches over gateways on it, and those that it is on.
+fn arrivals<'a>(host: &View<'a>) -> Vec<(&'a str, Prefix)> {
+    let mut arrivals = Vec::new();
+    for (route, hop) in host.all_hops() {
+        if route.destination.length > 0
+            && let Some(interface) = host.interface_of(&hop)
+        {
+            arrivals.push((interface, route.destination));
+        }
+    }
+    arrivals.extend(&host.attached);
+    arrivals
+}
+
+/// The filter in force: the larger of `all` and the interface's own (ip-sysctl).
+fn filter(host: &View<'_>, interface: &str) -> i64 {
+    let all = host.number("net.ipv4.conf.all.rp_filter").unwrap_or(0);
+    all.max(host.interface_number("ipv4", interface, "rp_filter").unwrap_or(0))
+}
+
+/// `src_valid_mark`, of all or of the interface.
+fn source_mark_is_valid(host: &View<'_>, interface: &str) -> bool {
+    host.number("net.ipv4.conf.all.src_valid_mark") == Some(1)
+        || host.interface_number("ipv4", interface, "src_valid_mark") == Some(1)
+}
+
+/// Marks of rules that look up a table.
+fn usable_marks(host: &View<'_>) -> Vec<u32> {
+    let with_table = host.routing.rules.iter().filter(|rule| matches!(rule.action, RuleAction::Table(_)));
+    with_table.filter_map(|rule| rule.selector.mark).map(|(mark, mask)| mark & mask).collect()
+}
+
+/// `__fib_validate_source` (`net/ipv4/fib_frontend.c`): the way back to the
+/// source, looked up with the packet's own destination as source.
+fn passes(host: &View<'_>, interface: &str, network: Prefix, mark: u32, filter: i64) -> Check {
+    let Some(from) = some_address(network, &host.own) else { return Check::Passes };
+    let on_it =
+        |own: &IpAddr| host.attached.iter().any(|(name, net)| *name == interface && net.contains(*own));
+    let mut mine: Vec<IpAddr> = host.own_like(from).filter(|own| on_it(own)).collect();
+    mine.extend(host.own_like(from).filter(|own| !own.is_loopback()));
+    let mut sources: Vec<Option<IpAddr>> = mine.into_iter().map(Some).collect();
+    if sources.is_empty() {
+        sources.push(None);
+    }
+    let is_fine = |source: &Option<IpAddr>| {
+        let way = host.way(Packet { source: *source, destination: from, mark, input: interface });
+        match filter {
+            LOOSE => way != Way::Nowhere,
+            _ => host.outputs(&way).contains(&interface),
+        }
+    };
+    if sources.iter().any(is_fine) { Check::Passes } else { Check::Drops }
+}
+
+/// An address in a network that is none of the host's own.
+fn some_address(network: Prefix, own: &BTreeSet<IpAddr>) -> Option<IpAddr> {
+    let base = network.network().address;
+    let nth = |offset: u32| match base {
+        IpAddr::V4(base) => IpAddr::V4(u32::from(base).wrapping_add(offset).into()),
+        IpAddr::V6(base) => IpAddr::V6(u128::from(base).wrapping_add(u128::from(offset)).into()),
+    };
+    let candidates = (0..64).map(|offset| nth((offset + 1) % 64));
+    candidates.into_iter().find(|address| network.contains(*address) && !own.contains(address))
+}
+
+fn filter_place<'a>(host: &View<'a>, interface: &str, name: &str) -> (String, Option<&'a Place>) {
+    let escaped = interface.replace('.', "/");
+    let keys = [escaped.as_str(), "all", "default"].map(|part| format!("net.ipv4.conf.{part}.{name}"));
+    let of = |key: &String| host.number(key).filter(|value| *value > 0).and_then(|_| host.sysctl(key));
+    let strictest = keys
+        .iter()
+        .filter_map(|key| of(key).map(|value| (key, value)))
+        .max_by_key(|(_, value)| value.value.trim().parse::<i64>().unwrap_or(0));
+    strictest.map_or_else(
+        || (keys[0].clone(), None),
+        |(key, value)| (format!("{key} = {}", value.value.trim()), value.place.as_ref()),
+    )
+}
+
+fn dropped(host: &View<'_>, interface: &str, network: Prefix, filter: i64) -> Finding {
+    let (setting, place) = filter_place(host, interface, "rp_filter");
+    let reason = if filter == STRICT {
+        format!("the way back to {network} does not leave by {interface}")
+    } else {
+        format!("there is no way back to {network}")
+    };
+    let message = format!(
+        "packets from {network} that arrive on {interface} are dropped without a trace but the counter \
+         TcpExtIPReversePathFilter: {reason}, and the filter in force there is {filter}, the larger of all \
+         and {interface}"
+    );
+    let advice = if filter == STRICT {
+        format!("add a route to {network} over {interface}, or set the filter of all and {interface} to 2")
+    } else {
+        format!("add a route to {network}")
+    };
+    finding(host, "rp_filter", FindingClass::Routing, "will-drop", Severity::Error, message)
+        .of(setting)
+        .at(place)
+        .on(interface)
+        .advise(advice)
+        .sourced("ip-sysctl.rst; net/ipv4/fib_frontend.c, __fib_validate_source")
+}
+
+fn mark_not_checked(host: &View<'_>, interface: &str, network: Prefix, mark: u32) -> Finding {
+    let (setting, place) = filter_place(host, interface, "rp_filter");
+    let message = format!(
+        "only the rule for mark {mark:#x} has a way back to {network} by {interface}, and the reverse path \
+         filter looks without the mark unless src_valid_mark is 1: packets from there are dropped"
+    );
+    finding(host, "src_valid_mark", FindingClass::Routing, "will-drop", Severity::Error, message)
+        .of(setting)
+        .at(place)
+        .on(interface)
+        .advise(format!(
+            "set net.ipv4.conf.{interface}.src_valid_mark to 1 and restore the mark where packets arrive, or \
+             add a route to {network} to the main table"
+        ))
+        .sourced("ip-sysctl.rst; net/ipv4/fib_frontend.c, fib_validate_source")
+}
+
+/// A gateway that does not forward.
+pub(super) fn forwarding(facts: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
+    for is_ipv4 in [true, false] {
+        let Some(reason) = why_gateway(facts, host, is_ipv4) else { continue };
+        let keys: &[&str] = if is_ipv4 {
+            &["net.ipv4.ip_forward", "net.ipv4.conf.all.forwarding"]
+        } else {
+            &["net.ipv6.conf.all.forwarding"]
+        };
+        let said = keys.iter().find_map(|key| host.sysctl(key).map(|value| (*key, value)));
+        let off_interface = interface_off(host, is_ipv4);
+        let (key, what, place) = match (said, off_interface) {
+            (Some((_, value)), Some((interface, place))) if value.value.trim() == "1" => {
+                let family = if is_ipv4 { "ipv4" } else { "ipv6" };
+                let key = format!("net.{family}.conf.{interface}.forwarding");
+                (key, "is 0".to_owned(), place)
+            }
+            (Some((_, value)), _) if value.value.trim() == "1" => continue,
+            (Some((key, value)), _) => {
+                (key.to_owned(), format!("is {}", value.value.trim()), value.place.as_ref())
+            }
+            (None, _) => (keys[0].to_owned(), "is not set, and the kernel's default is 0".to_owned(), None),
+        };
+        let severity = if said.is_some() || host.is_whole() { Severity::Error } else { Severity::Warning };
+        let message = format!(
+            "{reason}, and {key} {what}: it takes packets for others and drops them, while it still answers \
+             ARP and ping, so that neighbours go on sending"
+        );
+        found.push(
+            finding(host, keys[0], FindingClass::Routing, "gateway-does-not-forward", severity, message)
+                .at(place)
+                .advise(format!("set {key} to 1"))
+                .sourced("ip-sysctl.rst"),
+        );
+    }
+}
+
+fn interface_off<'a>(host: &View<'a>, is_ipv4: bool) -> Option<(&'a str, Option<&'a Place>)> {
+    let family = if is_ipv4 { "ipv4" } else { "ipv6" };
+    host.attached.iter().filter(|(_, network)| network.address.is_ipv4() == is_ipv4).find_map(|(name, _)| {
+        let value = host.sysctl(&format!("net.{family}.conf.{}.forwarding", name.replace('.', "/")))?;
+        (value.value.trim() == "0").then_some((*name, value.place.as_ref()))
+    })
+}
+
+/// Why a host has to forward.
+fn why_gateway(facts: &Facts<'_>, host: &View<'_>, is_ipv4: bool) -> Option<String> {
+    if !host.own.is_empty() && !host.own.iter().any(|own| own.is_ipv4() == is_ipv4) {
+        return None;
+    }
+    let named = facts.fabric.is_gateway(&host.subject.name) || facts.fabric.is_gateway(&host.routing.host);
+    if named && (is_ipv4 || facts.fabric.networks.iter().any(|it| it.prefix.address.is_ipv6())) {
+        return Some("the fabric has this host as a gateway".to_owned());
+    }
+    facts.hosts.iter().filter(|other| !std::ptr::eq(*other, host)).find_map(|other| {
+        let mut hops = other.all_hops();
+        let (route, hop) =
+            hops.find(|(_, hop)| hop.via.is_ipv4() == is_ipv4 && host.own.contains(&hop.via))?;
+        Some(format!("{} sends \"{}\" to it ({})", other.subject.name, words::route(route), hop.via))
+    })
+}
+
+/// A hash that sends all flows of a pair of hosts over one gateway.
+pub(super) fn hash_policy(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
+    for is_ipv4 in [true, false] {
+        let family = if is_ipv4 { "ipv4" } else { "ipv6" };
+        let mut routes =
+            host.multipaths().filter(|(route, _)| route.destination.address.is_ipv4() == is_ipv4);
+        let Some((route, hops)) = routes.next() else { continue };
+        let kernel = host.subject.settings.as_ref().and_then(|state| state.kernel);
+        let key = format!("net.{family}.fib_multipath_hash_policy");
+        // IPv4 chose by lookup before 4.4 and has the key since 4.12.
+        if kernel.is_some_and(|kernel| kernel < KernelVersion::new(4, 4, 0)) {
+            continue;
+        }
+        let said = host.sysctl(&key);
+        let (severity, what) = match said.map(|value| value.value.trim()) {
+            Some("1") => continue,
+            Some("3") if fields_have_ports(host, family) => continue,
+            Some("3") => {
+                (Severity::Warning, format!("is 3, and net.{family}.fib_multipath_hash_fields has no ports"))
+            }
+            Some(value) => (Severity::Warning, format!("is {value}")),
+            None if host.routing.sysctls.is_empty() => {
+                (Severity::Note, "was not given, and the kernel's default is 0".to_owned())
+            }
+            None => (Severity::Warning, "is not set, and the kernel's default is 0".to_owned()),
+        };
+        found.push(policy_finding(
+            host,
+            &key,
+            route,
+            hops.len(),
+            severity,
+            &what,
+            said.and_then(|it| it.place.as_ref()),
+        ));
+    }
+}
+
+/// Bits 0x10 and 0x20 of `fib_multipath_hash_fields` (ip-sysctl).
+fn fields_have_ports(host: &View<'_>, family: &str) -> bool {
+    let fields = host.sysctl(&format!("net.{family}.fib_multipath_hash_fields"));
+    let fields = fields.and_then(|value| match value.value.trim().strip_prefix("0x") {
+        Some(hex) => u32::from_str_radix(hex, 16).ok(),
+        None => value.value.trim().parse().ok(),
+    });
+    fields.is_some_and(|fields: u32| fields & 0x30 != 0)
+}
+
+fn policy_finding(
+    host: &View<'_>,
+    key: &str,
+    route: &RouteEntry,
+    count: usize,
+    severity: Severity,
+    what: &str,
+    place: Option<&Place>,
+) -> Finding {
+    let message = format!(
+        "it {what}: the hash takes addresses and no ports, so all flows between two hosts go by one of the \
+         {count} gateways of \"{}\"; with few servers some gateways carry nothing",
+        words::route(route)
+    );
+    let mut finding = finding(host, key, FindingClass::Routing, "ignores-ports", severity, message)
+        .at(place.or(route.place.as_ref()))
+        .advise(format!("set {key} to 1"))
+        .sourced("ip-sysctl.rst; measured: 240 of 240 flows on one of six gateways");
+    finding.value = host.sysctl(key).map(|value| value.value.clone());
+    finding
+}

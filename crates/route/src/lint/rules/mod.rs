@@ -1,0 +1,64 @@
+//! The rules. Order is of no account; findings are sorted afterwards.
+
+mod filters;
+mod gateways;
+mod links;
+mod policy;
+mod settings;
+mod sides;
+mod tables;
+
+use clearstream_schema::tune::Finding;
+
+use super::{Facts, View};
+
+/// A rule that looks at one host; the others are there for what they tell of it.
+type HostRule = fn(&Facts<'_>, &View<'_>, &mut Vec<Finding>);
+/// A rule that compares hosts.
+type SidesRule = fn(&Facts<'_>, &mut Vec<Finding>);
+
+const OF_ONE_HOST: &[HostRule] = &[
+    policy::duplicate,
+    policy::shadowed,
+    policy::address_nobody_has,
+    policy::empty_table,
+    policy::no_priority,
+    policy::mark_never_set,
+    tables::no_rule,
+    tables::no_rules_given,
+    tables::used_twice,
+    tables::on_link_beats_default,
+    tables::not_in_the_fabric,
+    gateways::outside_every_subnet,
+    gateways::missing_from_multipath,
+    gateways::listed_twice,
+    gateways::no_interface,
+    gateways::unknown_object,
+    filters::reverse_path,
+    filters::forwarding,
+    filters::hash_policy,
+    sides::own_tables_unused,
+    settings::sysctls,
+];
+
+const OF_SEVERAL: &[SidesRule] = &[
+    sides::asymmetric,
+    sides::gateways_differ,
+    sides::not_the_other_network,
+    links::on_one_link,
+    links::along_the_path,
+];
+
+/// Runs every rule.
+pub(super) fn run(facts: &Facts<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for host in &facts.hosts {
+        for rule in OF_ONE_HOST {
+            rule(facts, host, &mut findings);
+        }
+    }
+    for rule in OF_SEVERAL {
+        rule(facts, &mut findings);
+    }
+    findings
+}

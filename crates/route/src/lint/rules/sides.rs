@@ -1,0 +1,434 @@
+//! Both ends of a path: which gateways each takes, and whether replies come
+//! back by the one that the request went by.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use clearstream_schema::{
+    prefix::Prefix,
+    routing::{RouteEntry, RuleAction, RuleEntry},
+    tune::{Finding, FindingClass, Severity},
+};
+
+use super::{
+    super::{
+        Facts, View, With, finding,
+        lookup::{Packet, Way},
+        view::{ResolvedHop, overlap},
+        words,
+    },
+    policy::KERNEL_TABLES,
+};
+
+/// Hosts alike in everything but their addresses are compared once.
+const ALIKE: usize = 2;
+
+/// A gateway as both sides know it, and its share of the flows, 0 to 1.
+type Share = (String, f64);
+
+/// Pairs of hosts on different networks, few of each kind.
+pub(super) fn pairs<'v, 'a>(facts: &'v Facts<'a>) -> Vec<(&'v View<'a>, &'v View<'a>)> {
+    let mut seen: Vec<(String, usize)> = Vec::new();
+    let mut few = Vec::new();
+    for host in &facts.hosts {
+        let kind = kind(host);
+        match seen.iter_mut().find(|(other, _)| *other == kind) {
+            Some((_, count)) if *count >= ALIKE => continue,
+            Some((_, count)) => *count += 1,
+            None => seen.push((kind, 1)),
+        }
+        few.push(host);
+    }
+    let mut pairs = Vec::new();
+    for (at, left) in few.iter().enumerate() {
+        for right in &few[at + 1..] {
+            if !share_a_network(left, right) {
+                pairs.push((*left, *right));
+            }
+        }
+    }
+    pairs
+}
+
+/// What makes a host like another: everything but where it is said and which
+/// addresses it has.
+fn kind(host: &View<'_>) -> String {
+    let routes: Vec<_> = host
+        .routing
+        .routes
+        .iter()
+        .map(|route| {
+            let hops = host.hops(route);
+            let hops: Vec<_> = hops.iter().map(|hop| (hop.via, hop.interface, hop.weight)).collect();
+            (route.table, route.destination, route.metric, hops)
+        })
+        .collect();
+    let rules: Vec<_> = host.routing.rules.iter().map(|rule| (rule.priority, &rule.action)).collect();
+    let interfaces: Vec<_> = host.routing.interfaces.iter().map(|it| (&it.name, &it.mtu)).collect();
+    format!("{:?}", (&host.attached, routes, rules, &host.routing.connection_marks, interfaces))
+}
+
+fn share_a_network(left: &View<'_>, right: &View<'_>) -> bool {
+    left.attached.iter().any(|(_, network)| {
+        right.attached.iter().any(|(_, other)| !network.address.is_loopback() && overlap(*network, *other))
+    })
+}
+
+/// Tables for each gateway that no packet of this host reaches, beside a
+/// multipath route that all of them take.
+pub(super) fn own_tables_unused(facts: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
+    if !tables_never_reached(facts, host) {
+        return;
+    }
+    for (route, hops) in host.multipaths() {
+        let count = u32::try_from(hops.len()).unwrap_or(u32::MAX);
+        let share = 1.0 - 1.0 / f64::from(count);
+        let why = "no packet of this host reaches the tables that were made for each gateway".to_owned();
+        found.push(asymmetric_finding(facts, host, route, &hops, share, &why));
+    }
+}
+
+fn tables_never_reached(facts: &Facts<'_>, host: &View<'_>) -> bool {
+    let single: BTreeSet<(u32, IpAddr)> = host
+        .routing
+        .routes
+        .iter()
+        .filter(|route| !KERNEL_TABLES.contains(&route.table))
+        .filter_map(|route| match &host.hops(route)[..] {
+            [hop] => Some((route.table, hop.via)),
+            _ => None,
+        })
+        .collect();
+    let gateways: BTreeSet<IpAddr> = single.iter().map(|(_, via)| *via).collect();
+    if gateways.len() < 2 || host.routing.rules.is_empty() && !host.is_whole() {
+        return false;
+    }
+    let leads = |rule: &RuleEntry| {
+        let RuleAction::Table(table) = rule.action else { return false };
+        single.iter().any(|(own, _)| *own == table) && super::policy::may_match(facts, host, rule)
+    };
+    !host.routing.rules.iter().any(leads)
+}
+
+/// Both sides choose among the gateways, each for itself.
+pub(super) fn asymmetric(facts: &Facts<'_>, found: &mut Vec<Finding>) {
+    for (left, right) in pairs(facts) {
+        let (server, client) = facts.server_first(left, right);
+        if [server, client].iter().any(|host| tables_never_reached(facts, host))
+            || facts.fabric.wants_no_return_path(client.attached.iter().map(|(_, network)| *network))
+        {
+            continue;
+        }
+        let Some((route, hops, share)) = price(facts, client, server) else { continue };
+        if price(facts, server, client).is_none() {
+            continue;
+        }
+        let why =
+            format!("{} and {} each choose by a hash of their own", client.subject.name, server.subject.name);
+        found.push(asymmetric_finding(facts, server, route, &hops, share, &why));
+    }
+}
+
+/// The route by which `server` answers `client`, and the share of flows that
+/// come back by another gateway; absent when some address of the server is
+/// answered by the gateway that was asked.
+fn price<'a>(
+    facts: &Facts<'a>,
+    client: &View<'a>,
+    server: &View<'a>,
+) -> Option<(&'a RouteEntry, Vec<ResolvedHop<'a>>, f64)> {
+    let mut dearest: Option<(&RouteEntry, Vec<ResolvedHop<'_>>, f64)> = None;
+    for at in server.own.iter().copied().filter(|own| !own.is_loopback()) {
+        for from in client.own_like(at).filter(|own| !own.is_loopback()) {
+            let there = packet_way(client, None, at);
+            let back = packet_way(server, Some(at), from);
+            let (Way::Route(_), Way::Route(route)) = (&there, &back) else { continue };
+            let (there, hops) = (client.gateways(&there), server.gateways(&back));
+            if there.is_empty() || hops.is_empty() {
+                continue;
+            }
+            let share = share_elsewhere(facts, client, server, &there, &hops)?;
+            if dearest.as_ref().is_none_or(|(.., dearest)| share > *dearest) {
+                dearest = Some((route, hops, share));
+            }
+        }
+    }
+    dearest
+}
+
+fn packet_way<'a>(host: &View<'a>, source: Option<IpAddr>, destination: IpAddr) -> Way<'a> {
+    host.way(Packet { source, destination, mark: 0, input: "lo" })
+}
+
+/// Share of flows whose reply takes another gateway than the request; absent
+/// when none do, or when it cannot be told.
+fn share_elsewhere(
+    facts: &Facts<'_>,
+    client: &View<'_>,
+    server: &View<'_>,
+    there: &[ResolvedHop<'_>],
+    back: &[ResolvedHop<'_>],
+) -> Option<f64> {
+    if !server.routing.connection_marks.is_empty() || have_equal_seeds(client, server) {
+        return None;
+    }
+    let (Some(there), Some(back)) = (shares(facts, there), shares(facts, back)) else {
+        // Which is which is not known: equal shares are taken for granted.
+        let count = u32::try_from(there.len().max(back.len())).ok()?;
+        return (count > 1).then(|| 1.0 - 1.0 / f64::from(count));
+    };
+    let of = |name: &str| back.iter().filter(|(other, _)| other == name).map(|(_, share)| share).sum::<f64>();
+    let same: f64 = there.iter().map(|(name, share)| share * of(name)).sum();
+    (same < 0.999).then_some(1.0 - same)
+}
+
+/// Gateways by name with their shares; absent when one is not known.
+fn shares(facts: &Facts<'_>, hops: &[ResolvedHop<'_>]) -> Option<Vec<Share>> {
+    let all: f64 = hops.iter().map(|hop| f64::from(hop.weight)).sum();
+    hops.iter().map(|hop| Some((facts.gateway_name(hop.via)?, f64::from(hop.weight) / all))).collect()
+}
+
+/// Both hash alike: the same seed, other than 0, which means random.
+fn have_equal_seeds(left: &View<'_>, right: &View<'_>) -> bool {
+    let seed = |host: &View<'_>| host.number("net.ipv4.fib_multipath_hash_seed").filter(|seed| *seed != 0);
+    seed(left).is_some() && seed(left) == seed(right)
+}
+
+/// Replies that come back by another gateway than the request took.
+fn asymmetric_finding(
+    facts: &Facts<'_>,
+    host: &View<'_>,
+    route: &RouteEntry,
+    hops: &[ResolvedHop<'_>],
+    share: f64,
+    why: &str,
+) -> Finding {
+    let percent = (share * 100.0).round();
+    let stateful = hops.iter().find_map(|hop| facts.stateful_gateway(hop.via));
+    let (class, cause, severity, harm) = match stateful {
+        Some(name) => (
+            FindingClass::Unsafe,
+            "asymmetric-through-stateful",
+            Severity::Error,
+            format!("; {name} keeps connection state and drops what it saw no beginning of"),
+        ),
+        None => (
+            FindingClass::Routing,
+            "asymmetric",
+            Severity::Warning,
+            ": firewalls on the gateways would drop them, and the loss of one gateway hits flows of both \
+             directions"
+                .to_owned(),
+        ),
+    };
+    let message = format!(
+        "replies leave by any of {} gateways, whichever the request came by ({why}): about {percent} % of \
+         the connections return by another one{harm}",
+        hops.len()
+    );
+    finding(host, "return", class, cause, severity, message)
+        .of(words::route(route))
+        .at(route.place.as_ref().or_else(|| hops.first().and_then(|hop| hop.place)))
+        .advise(
+            "give the servers an address for each gateway with a rule and a table, or mark connections by the \
+             gateway that they came by (`clearstream route plan` shows the price of each)",
+        )
+        .sourced("measured: 84 % of 300 flows over six gateways; ip-sysctl.rst")
+}
+
+/// Gateways, weights and order that the two sides do not share.
+pub(super) fn gateways_differ(facts: &Facts<'_>, found: &mut Vec<Finding>) {
+    for (left, right) in pairs(facts) {
+        let (Some(there), Some(back)) = (widest(left, right), widest(right, left)) else { continue };
+        let sides = [(left, &there), (right, &back)];
+        let named = (shares(facts, &there.1), shares(facts, &back.1));
+        match named {
+            (Some(mine), Some(theirs)) => named_differ(&sides, &mine, &theirs, found),
+            _ => counts_differ(&sides, found),
+        }
+    }
+}
+
+type Side<'s, 'v, 'a> = (&'s View<'a>, &'v (&'a RouteEntry, Vec<ResolvedHop<'a>>));
+
+/// The multipath route with the most gateways that one host has to another.
+fn widest<'a>(from: &View<'a>, to: &View<'a>) -> Option<(&'a RouteEntry, Vec<ResolvedHop<'a>>)> {
+    let leads_there = |route: &RouteEntry| {
+        let destination = route.destination;
+        if to.knows_addresses(None, destination.address) {
+            return to.own.iter().any(|own| !own.is_loopback() && destination.contains(*own));
+        }
+        destination.length > 0 && !from.attached.iter().any(|(_, network)| overlap(*network, destination))
+    };
+    from.multipaths().filter(|(route, _)| leads_there(route)).max_by_key(|(_, hops)| hops.len())
+}
+
+fn named_differ(sides: &[Side<'_, '_, '_>; 2], mine: &[Share], theirs: &[Share], found: &mut Vec<Finding>) {
+    let names = |shares: &[Share]| shares.iter().map(|(name, _)| name.clone()).collect::<BTreeSet<_>>();
+    let (left, right) = (names(mine), names(theirs));
+    let [(left_host, left_way), (right_host, right_way)] = sides;
+    for (host, way, other, lacking) in [
+        (left_host, left_way, right_host, right.difference(&left)),
+        (right_host, right_way, left_host, left.difference(&right)),
+    ] {
+        let lacking: Vec<_> = lacking.collect();
+        if !lacking.is_empty() {
+            let message = format!(
+                "{} goes by {} too, and this route does not: what comes by it returns by another gateway, \
+                 and its link on this side is half idle",
+                other.subject.name,
+                words::list(&lacking)
+            );
+            found.push(side_finding(
+                host,
+                way.0,
+                "one-side-only",
+                message,
+                "name the same gateways on both sides",
+            ));
+        }
+    }
+    if left != right {
+        return;
+    }
+    let weight = |shares: &[Share], name: &str| -> f64 {
+        shares.iter().filter(|(other, _)| other == name).map(|(_, share)| share).sum()
+    };
+    let differing: Vec<_> =
+        left.iter().filter(|name| (weight(mine, name) - weight(theirs, name)).abs() > 0.001).collect();
+    if !differing.is_empty() {
+        found.push(weights_finding(sides, &words::list(differing)));
+    } else if have_equal_seeds(left_host, right_host)
+        && !mine.iter().map(|(name, _)| name).eq(theirs.iter().map(|(name, _)| name))
+    {
+        let message = format!(
+            "its gateways stand in another order than those of {}: equal seeds give equal gateways only \
+             where the orders are equal too",
+            right_host.subject.name
+        );
+        let advice = "write the gateways in one order on all hosts";
+        found.push(side_finding(left_host, left_way.0, "order-differs", message, advice));
+    }
+}
+
+/// Without knowing which address is whose gateway.
+fn counts_differ(sides: &[Side<'_, '_, '_>; 2], found: &mut Vec<Finding>) {
+    let [(left_host, left), (right_host, right)] = sides;
+    let (less, more) = if left.1.len() < right.1.len() {
+        ((left_host, left), (right_host, right))
+    } else {
+        ((right_host, right), (left_host, left))
+    };
+    if less.1.1.len() < more.1.1.len() {
+        let message = format!(
+            "{} gateways here and {} in \"{}\" of {}: what comes by one that is not here returns by another",
+            less.1.1.len(),
+            more.1.1.len(),
+            words::route(more.1.0),
+            more.0.subject.name
+        );
+        let advice = "name the same gateways on both sides";
+        found.push(side_finding(less.0, less.1.0, "one-side-only", message, advice));
+        return;
+    }
+    let weights = |hops: &[ResolvedHop<'_>]| {
+        let mut weights: Vec<u16> = hops.iter().map(|hop| hop.weight).collect();
+        weights.sort_unstable();
+        let least = weights.first().copied().unwrap_or(1).max(1);
+        weights.into_iter().map(|weight| f64::from(weight) / f64::from(least)).collect::<Vec<_>>()
+    };
+    if weights(&left.1) != weights(&right.1) {
+        found.push(weights_finding(sides, "some gateways"));
+    }
+}
+
+fn weights_finding(sides: &[Side<'_, '_, '_>; 2], which: &str) -> Finding {
+    let [(left_host, left), (right_host, _)] = sides;
+    let message = format!(
+        "{which} has another weight than in the route of {}: its share of one direction is not that of the \
+         other, and the narrower one fills first",
+        right_host.subject.name
+    );
+    side_finding(left_host, left.0, "weights-differ", message, "write the same weights on both sides")
+}
+
+fn side_finding(host: &View<'_>, route: &RouteEntry, cause: &str, message: String, advice: &str) -> Finding {
+    finding(host, "gateway", FindingClass::Routing, cause, Severity::Warning, message)
+        .of(words::route(route))
+        .at(route.place.as_ref())
+        .advise(advice)
+        .sourced("ip-route(8), ip-sysctl.rst")
+}
+
+/// A multipath route to a network on which none of the other hosts is.
+pub(super) fn not_the_other_network(facts: &Facts<'_>, found: &mut Vec<Finding>) {
+    let mut told = BTreeSet::new();
+    for (host, other) in pairs(facts).into_iter().flat_map(|(left, right)| [(left, right), (right, left)]) {
+        let Some(far) = far_end(host, other) else { continue };
+        let is_reached = |address: &IpAddr| {
+            host.is_attached(*address, None)
+                || host
+                    .routing
+                    .routes
+                    .iter()
+                    .any(|route| route.destination.contains(*address) && !host.hops(route).is_empty())
+        };
+        if far.iter().any(is_reached) {
+            continue;
+        }
+        for (route, hops) in host.multipaths().filter(|(route, _)| route.destination.length > 0) {
+            let is_somewhere =
+                |other: &View<'_>| other.own.iter().any(|own| route.destination.contains(*own));
+            let is_other_family = !far.iter().any(|far| far.is_ipv4() == route.destination.address.is_ipv4());
+            if is_other_family
+                || facts.hosts.iter().any(is_somewhere)
+                || !told.insert((host.subject.name.clone(), route.destination))
+            {
+                continue;
+            }
+            let message = format!(
+                "{} has none of the hosts on the other side of its {} gateways: {} is reached from there and \
+                 is in {}, to which this host has no route",
+                route.destination,
+                hops.len(),
+                other.subject.name,
+                words::list(networks(&far)),
+            );
+            found.push(
+                finding(
+                    host,
+                    "route",
+                    FindingClass::Routing,
+                    "not-the-other-network",
+                    Severity::Error,
+                    message,
+                )
+                .of(words::route(route))
+                .at(route.place.as_ref())
+                .advise(format!("write {}", words::list(networks(&far))))
+                .sourced("the other hosts' routes"),
+            );
+        }
+    }
+}
+
+/// Addresses of the other side: those of `other` where it has a route to `host`
+/// over gateways; where they are not known, its gateways, which are its neighbours.
+fn far_end(host: &View<'_>, other: &View<'_>) -> Option<BTreeSet<IpAddr>> {
+    let is_back = |route: &&RouteEntry| {
+        route.destination.length > 0
+            && host.own.iter().any(|own| !own.is_loopback() && route.destination.contains(*own))
+            && !other.hops(route).is_empty()
+    };
+    let back = other.main().iter().copied().find(is_back)?;
+    let own: BTreeSet<IpAddr> =
+        other.own_like(back.destination.address).filter(|own| !own.is_loopback()).collect();
+    Some(if own.is_empty() { other.hops(back).iter().map(|hop| hop.via).collect() } else { own })
+}
+
+/// The usual networks of addresses, for a message.
+fn networks(addresses: &BTreeSet<IpAddr>) -> BTreeSet<Prefix> {
+    let network = |address: &IpAddr| {
+        Prefix { address: *address, length: if address.is_ipv4() { 24 } else { 64 } }.network()
+    };
+    addresses.iter().map(network).collect()
+}

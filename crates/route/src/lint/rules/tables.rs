@@ -1,0 +1,238 @@
+//! Tables and what stands in them.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use clearstream_schema::{
+    routing::{MAIN_TABLE, RouteAction, RouteEntry, RuleAction},
+    tune::{Finding, FindingClass, Severity},
+};
+
+use super::{
+    super::{
+        Facts, View, With, finding,
+        view::{covers, overlap},
+        words,
+    },
+    policy::KERNEL_TABLES,
+};
+
+/// Tables of one's own with routes.
+fn own_tables<'v, 'a>(host: &'v View<'a>) -> impl Iterator<Item = (u32, &'v [&'a RouteEntry])> {
+    let tables = host.tables.iter().map(|(table, routes)| (*table, routes.as_slice()));
+    tables.filter(|(table, _)| !KERNEL_TABLES.contains(table))
+}
+
+/// A rule that may lead to any table: those of VRFs (`l3mdev`).
+fn leads_anywhere(host: &View<'_>) -> bool {
+    host.routing.rules.iter().any(|rule| {
+        rule.selector.other.iter().any(|word| word.contains("l3mdev"))
+            || matches!(&rule.action, RuleAction::Other(action) if action.contains("l3mdev"))
+    })
+}
+
+/// A table that no rule looks up.
+pub(super) fn no_rule(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
+    if leads_anywhere(host) || host.routing.rules.is_empty() && !host.is_whole() {
+        return;
+    }
+    let looked_up = host.looked_up();
+    for (table, routes) in own_tables(host).filter(|(table, _)| !looked_up.contains(table)) {
+        let first = routes[0];
+        let message = format!(
+            "no rule looks up table {table}: its {} never used",
+            if routes.len() == 1 { "route is".to_owned() } else { format!("{} routes are", routes.len()) }
+        );
+        found.push(
+            finding(host, "table", FindingClass::NoOp, "no-rule", Severity::Warning, message)
+                .of(table.to_string())
+                .at(first.place.as_ref())
+                .advise(format!(
+                    "add the rule, as in \"ip rule add priority {table} from ADDRESS table {table}\", or \
+                     delete the table"
+                ))
+                .sourced("ip-rule(8)"),
+        );
+    }
+}
+
+/// Tables, and not one rule in what was given.
+pub(super) fn no_rules_given(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
+    if host.is_whole() || !host.routing.rules.is_empty() || leads_anywhere(host) {
+        return;
+    }
+    let tables: Vec<_> = own_tables(host).collect();
+    let [(_, routes), ..] = &tables[..] else { return };
+    let numbers = words::list(tables.iter().map(|(table, _)| table));
+    let (subject, verb) = if tables.len() == 1 { ("table", "is") } else { ("tables", "are") };
+    let message =
+        format!("no rule was given: whether {subject} {numbers} {verb} ever looked up could not be seen");
+    found.push(
+        finding(host, "table", FindingClass::Unverifiable, "no-rules-given", Severity::Note, message)
+            .of(numbers)
+            .at(routes[0].place.as_ref())
+            .advise("give the rules too (\"ip rule show\", or the file that sets them)")
+            .sourced("ip-rule(8)"),
+    );
+}
+
+/// Two routes of a table for the same destination.
+pub(super) fn used_twice(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
+    let mut seen: BTreeMap<_, &RouteEntry> = BTreeMap::new();
+    for route in &host.routing.routes {
+        let key = (route.table, route.destination.network(), route.metric);
+        let Some(first) = seen.get(&key) else {
+            seen.insert(key, route);
+            continue;
+        };
+        let is_same = first.action == route.action;
+        let (cause, class, severity) = match is_same {
+            true => ("listed-twice", FindingClass::NoOp, Severity::Warning),
+            false => ("used-twice", FindingClass::Contradiction, Severity::Error),
+        };
+        let before = first.place.as_ref().and_then(|place| place.line).map(|line| format!(" (line {line})"));
+        let message = format!(
+            "table {} has \"{}\"{} already: the kernel refuses the second with \"File exists\", and only \
+             {} is in force",
+            route.table,
+            words::route(first),
+            before.unwrap_or_default(),
+            if is_same { "one" } else { "the first" },
+        );
+        found.push(
+            finding(host, "table", class, cause, severity, message)
+                .of(words::route(route))
+                .at(route.place.as_ref())
+                .advise(
+                    "give each gateway a table of its own, or make one route with several next hops of them",
+                )
+                .sourced("ip-route(8)"),
+        );
+    }
+}
+
+/// A remote network written as a neighbour, in a table whose other route would
+/// have led there.
+pub(super) fn on_link_beats_default(facts: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
+    for (table, routes) in &host.tables {
+        for route in routes {
+            let RouteAction::Link { interface } = &route.action else { continue };
+            if is_always_on_link(route) {
+                continue;
+            }
+            let Some(beaten) = beaten(host, routes, route, interface) else { continue };
+            let Some(why) = why_remote(facts, host, route, interface) else { continue };
+            let gateway = words::list(host.hops(beaten).iter().map(|hop| hop.via));
+            let message = format!(
+                "table {table} has {} as neighbours on {interface}, {why}; it is more exact than \"{}\", \
+                 so {gateway} gets no packet for it: the host asks the link for addresses that are not on \
+                 it, and sends fail with \"No route to host\"",
+                route.destination,
+                words::route(beaten),
+            );
+            let own = host.attached.iter().find(|(name, network)| {
+                name == interface && network.address.is_ipv4() == route.destination.address.is_ipv4()
+            });
+            found.push(
+                finding(
+                    host,
+                    "route",
+                    FindingClass::Routing,
+                    "on-link-beats-default",
+                    Severity::Error,
+                    message,
+                )
+                .of(words::route(route))
+                .at(route.place.as_ref())
+                .advise(format!(
+                    "delete the line; the network that belongs there is that of {interface} itself{}",
+                    own.map_or_else(String::new, |(_, network)| format!(", {network}"))
+                ))
+                .sourced("ip-route(8), longest prefix first; measured: the table black-holes"),
+            );
+        }
+    }
+}
+
+/// Link-local and multicast destinations (RFC 3927, 4291, 5771).
+fn is_always_on_link(route: &RouteEntry) -> bool {
+    match route.destination.address {
+        IpAddr::V4(address) => address.is_link_local() || address.is_multicast(),
+        IpAddr::V6(address) => address.is_unicast_link_local() || address.is_multicast(),
+    }
+}
+
+/// The less exact route over a gateway that this one hides, by the same interface.
+fn beaten<'a>(
+    host: &View<'a>,
+    routes: &[&'a RouteEntry],
+    route: &RouteEntry,
+    interface: &str,
+) -> Option<&'a RouteEntry> {
+    // A next hop without interface may be on this one.
+    let by_it = |other: &'a RouteEntry| {
+        host.hops(other).iter().any(|hop| host.interface_of(hop).is_none_or(|name| name == interface))
+    };
+    let wider = routes.iter().copied().filter(|other| {
+        other.destination.length < route.destination.length
+            && covers(other.destination, route.destination)
+            && by_it(other)
+    });
+    wider.max_by_key(|other| other.destination.length)
+}
+
+/// Why a network cannot be on the link; absent where it may be.
+fn why_remote(facts: &Facts<'_>, host: &View<'_>, route: &RouteEntry, interface: &str) -> Option<String> {
+    let destination = route.destination;
+    let mine = host.attached.iter().filter(|(name, _)| *name == interface);
+    let mine: Vec<_> = mine.filter(|(_, network)| overlap(*network, destination)).collect();
+    if !mine.is_empty() {
+        return None;
+    }
+    let by_gateway = host.routing.routes.iter().find(|other| {
+        other.destination.length > 0
+            && covers(other.destination, destination)
+            && !host.hops(other).is_empty()
+            && (other.table != route.table || other.destination != destination)
+    });
+    if let Some(other) = by_gateway {
+        let table = if other.table == MAIN_TABLE { "main".to_owned() } else { other.table.to_string() };
+        return Some(format!("while table {table} reaches it over gateways"));
+    }
+    if let Some(network) = facts.fabric.network_of(destination)
+        && host.attached.iter().any(|(_, attached)| !overlap(network.prefix, *attached))
+    {
+        return Some(format!("which is the network {} of the fabric", network.name));
+    }
+    host.knows_addresses(Some(interface), destination.address)
+        .then(|| format!("where {interface} has no address in it"))
+}
+
+/// A route over gateways to what is no network of the fabric.
+pub(super) fn not_in_the_fabric(facts: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
+    for route in host.routing.routes.iter().filter(|route| route.destination.length > 0) {
+        let hops = host.hops(route);
+        let Some(gateway) = hops.iter().find_map(|hop| facts.fabric.gateway(hop.via)) else { continue };
+        if facts.fabric.networks.iter().any(|network| overlap(network.prefix, route.destination)) {
+            continue;
+        }
+        let others = facts.fabric.networks.iter();
+        let others = others.filter(|network| {
+            network.prefix.address.is_ipv4() == route.destination.address.is_ipv4()
+                && !hops.iter().any(|hop| network.prefix.contains(hop.via))
+        });
+        let message = format!(
+            "{} is none of the fabric's networks: gateway {} has no interface there, and the network beyond \
+             the gateways, {}, is not reached by this route",
+            route.destination,
+            gateway.name,
+            words::list(others.clone().map(|network| network.prefix)),
+        );
+        found.push(
+            finding(host, "route", FindingClass::Routing, "not-the-other-network", Severity::Error, message)
+                .of(words::route(route))
+                .at(route.place.as_ref())
+                .advise(format!("write {}", words::list(others.map(|network| network.prefix))))
+                .sourced("the fabric file"),
+        );
+    }
+}

@@ -1,0 +1,197 @@
+//! A host as the rules look at it: addresses, networks and tables by what they
+//! are asked for, nexthop objects resolved to the gateways behind them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    net::IpAddr,
+};
+
+use clearstream_schema::{
+    prefix::Prefix,
+    routing::{
+        HostRouting, Located, MAIN_TABLE, Nexthop, NexthopTarget, Place, RouteAction, RouteEntry, RuleAction,
+        RuleEntry,
+    },
+};
+
+use super::Subject;
+
+/// A gateway that a route goes by, whichever way it is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ResolvedHop<'a> {
+    pub(super) via: IpAddr,
+    pub(super) interface: Option<&'a str>,
+    pub(super) weight: u16,
+    pub(super) place: Option<&'a Place>,
+}
+
+/// A host with what follows from its routing.
+#[derive(Debug)]
+pub(super) struct View<'a> {
+    pub(super) subject: &'a Subject,
+    pub(super) routing: &'a HostRouting,
+    /// Addresses of its own.
+    pub(super) own: BTreeSet<IpAddr>,
+    /// Networks that its interfaces are on, with the interface.
+    pub(super) attached: Vec<(&'a str, Prefix)>,
+    /// Routes by table, in their order.
+    pub(super) tables: BTreeMap<u32, Vec<&'a RouteEntry>>,
+    /// Priority that each rule has or gets, in the order of `routing.rules`.
+    pub(super) priorities: Vec<u32>,
+    nexthops: HashMap<u32, &'a Nexthop>,
+}
+
+impl<'a> View<'a> {
+    pub(super) fn new(subject: &'a Subject) -> Self {
+        let routing = &subject.routing;
+        let mut own = BTreeSet::new();
+        let mut attached = Vec::new();
+        for interface in &routing.interfaces {
+            for address in &interface.addresses {
+                own.insert(address.value.address);
+                let is_host = address.value == Prefix::host(address.value.address);
+                if !is_host && !attached.contains(&(interface.name.as_str(), address.value.network())) {
+                    attached.push((interface.name.as_str(), address.value.network()));
+                }
+            }
+        }
+        let mut tables: BTreeMap<u32, Vec<&RouteEntry>> = BTreeMap::new();
+        for route in &routing.routes {
+            tables.entry(route.table).or_default().push(route);
+        }
+        let nexthops = routing.nexthops.iter().map(|nexthop| (nexthop.id, nexthop)).collect();
+        let priorities = priorities(&routing.rules);
+        Self { subject, routing, own, attached, tables, priorities, nexthops }
+    }
+
+    /// Gateways of a route, in their order; none for one on the link.
+    pub(super) fn hops(&self, route: &'a RouteEntry) -> Vec<ResolvedHop<'a>> {
+        match &route.action {
+            RouteAction::Gateways(hops) => hops
+                .iter()
+                .map(|hop| ResolvedHop {
+                    via: hop.via,
+                    interface: hop.interface.as_deref(),
+                    weight: hop.weight.max(1),
+                    place: hop.place.as_ref().or(route.place.as_ref()),
+                })
+                .collect(),
+            RouteAction::Nexthop(id) => self.object(*id),
+            _ => Vec::new(),
+        }
+    }
+
+    fn object(&self, id: u32) -> Vec<ResolvedHop<'a>> {
+        let one = |id: u32, weight: u16| {
+            let nexthop = self.nexthops.get(&id)?;
+            let NexthopTarget::Gateway { via, interface } = &nexthop.target else { return None };
+            let place = nexthop.place.as_ref();
+            Some(ResolvedHop { via: *via, interface: Some(interface.as_str()), weight, place })
+        };
+        match self.nexthops.get(&id).map(|nexthop| &nexthop.target) {
+            // A group has no groups as members (nexthop.c, nh_check_attr_group).
+            Some(NexthopTarget::Group { members, .. }) => {
+                members.iter().filter_map(|member| one(member.id, member.weight.max(1))).collect()
+            }
+            Some(NexthopTarget::Gateway { .. }) => one(id, 1).into_iter().collect(),
+            Some(NexthopTarget::Blackhole) | None => Vec::new(),
+        }
+    }
+
+    /// Every gateway of every route with the route.
+    pub(super) fn all_hops(&self) -> impl Iterator<Item = (&'a RouteEntry, ResolvedHop<'a>)> {
+        self.routing.routes.iter().flat_map(|route| self.hops(route).into_iter().map(move |hop| (route, hop)))
+    }
+
+    /// Routes over at least two gateways.
+    pub(super) fn multipaths(&self) -> impl Iterator<Item = (&'a RouteEntry, Vec<ResolvedHop<'a>>)> {
+        let routes = self.routing.routes.iter().map(|route| (route, self.hops(route)));
+        routes.filter(|(_, hops)| hops.len() > 1)
+    }
+
+    /// Whether an address lies in a network that the host is on; on that
+    /// interface where one is given.
+    pub(super) fn is_attached(&self, address: IpAddr, interface: Option<&str>) -> bool {
+        self.attached.iter().any(|(name, network)| {
+            interface.is_none_or(|interface| interface == *name) && network.contains(address)
+        })
+    }
+
+    /// Whether any address of an interface is known; of any interface for `None`.
+    pub(super) fn knows_addresses(&self, interface: Option<&str>, like: IpAddr) -> bool {
+        self.attached.iter().any(|(name, network)| {
+            interface.is_none_or(|interface| interface == *name)
+                && network.address.is_ipv4() == like.is_ipv4()
+        })
+    }
+
+    /// The host's own addresses of the family of `like`.
+    pub(super) fn own_like(&self, like: IpAddr) -> impl Iterator<Item = IpAddr> {
+        self.own.iter().copied().filter(move |own| own.is_ipv4() == like.is_ipv4())
+    }
+
+    /// Text of a sysctl.
+    pub(super) fn sysctl(&self, key: &str) -> Option<&'a Located<String>> {
+        self.routing.sysctls.get(key)
+    }
+
+    /// A sysctl that is a whole number.
+    pub(super) fn number(&self, key: &str) -> Option<i64> {
+        self.sysctl(key)?.value.trim().parse().ok()
+    }
+
+    /// A sysctl of an interface (`net.FAMILY.conf.INTERFACE.NAME`): its own
+    /// value, else what `default` gives to an interface that appears later.
+    pub(super) fn interface_number(&self, family: &str, interface: &str, name: &str) -> Option<i64> {
+        // sysctl(8): a dot inside a name is written as a slash.
+        let escaped = interface.replace('.', "/");
+        self.number(&format!("net.{family}.conf.{escaped}.{name}"))
+            .or_else(|| self.number(&format!("net.{family}.conf.default.{name}")))
+    }
+
+    /// Everything that routing holds was read: what is not there is not there.
+    pub(super) fn is_whole(&self) -> bool {
+        self.subject.is_whole
+    }
+
+    /// The main table's routes.
+    pub(super) fn main(&self) -> &[&'a RouteEntry] {
+        self.tables.get(&MAIN_TABLE).map_or(&[], Vec::as_slice)
+    }
+
+    /// Tables that some rule looks up.
+    pub(super) fn looked_up(&self) -> BTreeSet<u32> {
+        let table = |rule: &RuleEntry| match rule.action {
+            RuleAction::Table(table) => Some(table),
+            RuleAction::Other(_) => None,
+        };
+        self.routing.rules.iter().filter_map(table).collect()
+    }
+}
+
+/// The priorities that rules get: `fib_default_rule_pref` (`net/core/fib_rules.c`)
+/// gives one below that of the second rule in the list, the first being the
+/// kernel's own of priority 0. A later rule without priority so comes first.
+fn priorities(rules: &[RuleEntry]) -> Vec<u32> {
+    // The second rule at the start is that of the main table.
+    let mut lowest = [32766_u32; 2];
+    rules
+        .iter()
+        .map(|rule| {
+            let lowest = &mut lowest[usize::from(rule.ipv6)];
+            let priority = rule.priority.unwrap_or_else(|| lowest.saturating_sub(1));
+            *lowest = priority.min(*lowest);
+            priority
+        })
+        .collect()
+}
+
+/// Whether two networks have addresses in common.
+pub(super) fn overlap(left: Prefix, right: Prefix) -> bool {
+    left.contains(right.address) || right.contains(left.address)
+}
+
+/// Whether all of `inner` lies in `outer`.
+pub(super) fn covers(outer: Prefix, inner: Prefix) -> bool {
+    outer.length <= inner.length && outer.contains(inner.address)
+}
