@@ -15,6 +15,7 @@ use clearstream_plan::PlanError;
 use clearstream_probe::ProbeError;
 use clearstream_record::RecordError;
 use clearstream_report::ReportError;
+use clearstream_route::render::RenderError;
 use clearstream_route::fabric::FabricError;
 use clearstream_schema::{
     ExitCode,
@@ -111,6 +112,9 @@ pub enum CommandError {
     /// A fabric file.
     #[error(transparent)]
     Fabric(#[from] FabricError),
+    /// Files of routes.
+    #[error(transparent)]
+    Render(#[from] RenderError),
     /// A congestion control.
     #[error(transparent)]
     CongestionControl(#[from] CcError),
@@ -149,6 +153,7 @@ impl CommandError {
             Self::Place(error) => place(error),
             Self::Lab(error) => error.exit_code(),
             Self::Fabric(error) => error.exit_code(),
+            Self::Render(error) => error.exit_code(),
             Self::CongestionControl(error) => error.exit_code(),
             Self::Record(error) => record(error),
             Self::Study(error) => study(error),

@@ -36,6 +36,13 @@ pub(super) fn host(routing: &HostRouting) -> Result<(), RenderError> {
         if !mark.gateway.is_empty() {
             check.name("gateway name", &mark.gateway)?;
         }
+        if mark.link_address.is_empty() {
+            return Err(check.fault(format!(
+                "the link address of gateway {} is not known, and files cannot learn it: give link-addresses \
+                 with the gateways' link in the fabric file",
+                mark.gateway
+            )));
+        }
         if crate::read::link_address(&mark.link_address).is_none() {
             return Err(check.unwritable(
                 "link address",

@@ -2,7 +2,7 @@
 //! so that a failure leaves nothing.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, HashSet},
     fs::{self, DirBuilder, OpenOptions},
     io::{self, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink},
@@ -22,7 +22,7 @@ pub struct FolderWriter {
     out: PathBuf,
     folder: TempDir,
     format: Format,
-    hosts: BTreeSet<String>,
+    host_count: usize,
     file_count: usize,
     notices: BTreeMap<String, usize>,
     play: Play,
@@ -73,27 +73,31 @@ impl FolderWriter {
             out: out.to_owned(),
             folder,
             format,
-            hosts: BTreeSet::new(),
+            host_count: 0,
             file_count: 0,
             notices: BTreeMap::new(),
             play: Play::default(),
         })
     }
 
-    /// Adds hosts, each with the name of its class, on as many threads as
-    /// there are cores.
-    pub fn add(&mut self, hosts: &[(&str, &HostRouting)]) -> Result<(), RenderError> {
-        for (_, routing) in hosts {
-            check::host(routing)?;
-            if !self.hosts.insert(routing.host.clone()) {
-                return Err(RenderError::Twice(routing.host.clone()));
-            }
-        }
+    /// Adds hosts. `plan` gives the name of a host's class and what it routes
+    /// by; it is called on as many threads as there are cores, so that no more
+    /// hosts are held than are written. Fails when a name or value cannot stand
+    /// in a file, when a host comes twice, and when the system says no; the
+    /// writer is of no use then.
+    pub fn add<H: Sync>(
+        &mut self,
+        hosts: &[H],
+        plan: &(impl Fn(&H) -> (String, HostRouting) + Sync),
+    ) -> Result<(), RenderError> {
+        self.host_count += hosts.len();
         if self.format == Format::Ansible {
-            let folder = self.folder.path().join("host_vars");
-            make_folder(&folder)?;
-            for (class, routing) in hosts {
-                write(self.folder.path(), &self.play.add(class, routing))?;
+            make_folder(&self.folder.path().join("host_vars"))?;
+            for known in hosts {
+                let (class, routing) = plan(known);
+                check::host(&routing)?;
+                let file = self.play.add(&class, &routing);
+                write(self.folder.path(), &file).map_err(|error| twice(error, &routing.host))?;
                 self.file_count += 1;
             }
             return Ok(());
@@ -103,7 +107,9 @@ impl FolderWriter {
         let results: Vec<Result<Done, RenderError>> = thread::scope(|scope| {
             let running: Vec<_> = hosts
                 .chunks(share)
-                .map(|part| scope.spawn(move || write_hosts(root, format, part)))
+                .map(|part| {
+                    scope.spawn(move || write_hosts(root, format, part.iter().map(|known| plan(known).1)))
+                })
                 .collect();
             let joined = running.into_iter().map(|thread| {
                 let died = |_| {
@@ -143,19 +149,24 @@ impl FolderWriter {
         let _ = self.folder.keep();
         Ok(Summary {
             folder: self.out,
-            host_count: self.hosts.len(),
+            host_count: self.host_count,
             file_count: self.file_count,
             notices: self.notices,
         })
     }
 }
 
-fn write_hosts(root: &Path, format: Format, hosts: &[(&str, &HostRouting)]) -> Result<Done, RenderError> {
+fn write_hosts(
+    root: &Path,
+    format: Format,
+    hosts: impl Iterator<Item = HostRouting>,
+) -> Result<Done, RenderError> {
     let mut done = Done::default();
-    for (_, routing) in hosts {
-        let rendered = host(routing, format)?;
+    for routing in hosts {
+        let rendered = host(&routing, format)?;
         let folder = root.join(&routing.host);
-        make_folder(&folder)?;
+        let made = DirBuilder::new().mode(0o755).create(&folder);
+        made.map_err(|source| twice(RenderError::Write { path: folder.clone(), source }, &routing.host))?;
         let mut folders = HashSet::new();
         for file in &rendered.files {
             make_parents(&folder, &file.path, &mut folders)?;
@@ -167,6 +178,16 @@ fn write_hosts(root: &Path, format: Format, hosts: &[(&str, &HostRouting)]) -> R
         }
     }
     Ok(done)
+}
+
+/// What is there already is of a host of the same name.
+fn twice(error: RenderError, host: &str) -> RenderError {
+    match error {
+        RenderError::Write { source, .. } if source.kind() == io::ErrorKind::AlreadyExists => {
+            RenderError::Twice(host.to_owned())
+        }
+        other => other,
+    }
 }
 
 fn make_folder(path: &Path) -> Result<(), RenderError> {

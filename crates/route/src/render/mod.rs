@@ -17,7 +17,7 @@ mod words;
 
 use std::{fmt, io, path::PathBuf, str::FromStr};
 
-use clearstream_schema::routing::HostRouting;
+use clearstream_schema::{ExitCode, routing::HostRouting};
 
 pub use folder::{FolderWriter, Summary};
 use split::Split;
@@ -63,6 +63,27 @@ impl Format {
             Self::Nmstate => "nmstate",
             Self::Ansible => "ansible",
             Self::Iproute2 => "iproute2",
+        }
+    }
+}
+
+impl Format {
+    /// How the files of a host get into force.
+    pub fn next_step(self) -> &'static str {
+        match self {
+            Self::Networkmanager => {
+                "copy a host's folder to its /, then: nmcli connection reload; nmcli connection up clearstream-INTERFACE"
+            }
+            Self::Networkd => "copy a host's folder to its /, then: systemctl restart systemd-networkd",
+            Self::Netplan => "copy a host's folder to its /, then: netplan apply",
+            Self::Ifcfg => "copy a host's folder to its /, then: systemctl restart network",
+            Self::Nmstate => {
+                "copy a host's folder to its /, then: nmstatectl apply /etc/nmstate/clearstream-routes.yml"
+            }
+            Self::Ansible => "ansible-playbook -i inventory.yml site.yml",
+            Self::Iproute2 => {
+                "copy a host's folder to its /, then: systemctl daemon-reload; systemctl start clearstream-routes"
+            }
         }
     }
 }
@@ -176,6 +197,19 @@ pub enum RenderError {
         /// Why.
         source: io::Error,
     },
+}
+
+impl RenderError {
+    /// Exit code of a command for this error.
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Unwritable { .. } | Self::Inconsistent { .. } | Self::NotByHost | Self::Twice(_) => {
+                ExitCode::Usage
+            }
+            Self::NotEmpty { .. } => ExitCode::Name,
+            Self::Write { .. } => ExitCode::File,
+        }
+    }
 }
 
 const APPLY: &str = include_str!("files/apply");

@@ -1,6 +1,7 @@
 //! `clearstream route`
 
 mod plan;
+mod render;
 
 use clap::Subcommand;
 
@@ -11,6 +12,8 @@ use crate::exit::CommandError;
 pub enum RouteVerb {
     /// Plan what each host of a fabric will route by, and why
     Plan(plan::PlanArgs),
+    /// Write the files for NetworkManager, networkd, netplan, ifcfg, nmstate, Ansible or iproute2
+    Render(render::RenderArgs),
 }
 
 impl RouteVerb {
@@ -18,6 +21,7 @@ impl RouteVerb {
     pub fn run(self) -> Result<(), CommandError> {
         match self {
             Self::Plan(args) => args.run(),
+            Self::Render(args) => args.run(),
         }
     }
 }
