@@ -10,13 +10,15 @@ use clearstream_flow::FlowError;
 use clearstream_host::capture::CaptureError;
 use clearstream_improve::ImproveError;
 use clearstream_lab::LabError;
+use clearstream_netlink::NetlinkError;
 use clearstream_place::{PlaceError, steering::SteeringError};
 use clearstream_plan::PlanError;
 use clearstream_probe::ProbeError;
 use clearstream_record::RecordError;
 use clearstream_report::ReportError;
 use clearstream_route::render::RenderError;
-use clearstream_route::fabric::FabricError;
+use clearstream_route::wire::ProofError;
+use clearstream_route::{difference::DifferenceError, fabric::FabricError};
 use clearstream_schema::{
     ExitCode,
     control::{Failure, FailureKind},
@@ -55,6 +57,18 @@ pub enum CommandError {
     /// Some trials failed or parts could not be measured.
     #[error("{0}")]
     Partial(String),
+    /// Something that a guard does not let through.
+    #[error("{0}")]
+    Guarded(String),
+    /// Something that this host cannot do.
+    #[error("{0}")]
+    Unsupported(String),
+    /// The kernel's answer about routes.
+    #[error(transparent)]
+    Netlink(#[from] NetlinkError),
+    /// What a host routes by cannot become what is planned.
+    #[error(transparent)]
+    Difference(#[from] DifferenceError),
     /// SIGINT.
     #[error("interrupted; {0}")]
     Interrupted(String),
@@ -82,6 +96,9 @@ pub enum CommandError {
     /// A plan.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// A proof of routes on the wire.
+    #[error(transparent)]
+    Proof(#[from] ProofError),
     /// Evidence of a path.
     #[error(transparent)]
     Gather(#[from] GatherError),
@@ -133,6 +150,14 @@ impl CommandError {
             Self::Unreachable { .. } => ExitCode::Unreachable,
             Self::File { .. } | Self::Output(_) | Self::Capture(_) => ExitCode::File,
             Self::Partial(_) => ExitCode::Partial,
+            Self::Guarded(_) => ExitCode::Refused,
+            Self::Unsupported(_) | Self::Netlink(_) => ExitCode::Unsupported,
+            Self::Difference(error) => match error {
+                DifferenceError::NoInterface { .. } => ExitCode::Name,
+                DifferenceError::Held { .. } | DifferenceError::OtherGroup { .. } => ExitCode::Refused,
+                DifferenceError::UnknownGateway { .. } => ExitCode::Unreachable,
+                DifferenceError::NoPriority(_) => ExitCode::Usage,
+            },
             Self::Interrupted(_) => ExitCode::Interrupted,
             Self::StudyLost(_) | Self::Session(_) => ExitCode::PeerLost,
             Self::Peer(error) => peer(error),
@@ -144,6 +169,12 @@ impl CommandError {
             Self::Flow(error) => flow(error),
             Self::Probe(error) => probe(error),
             Self::Plan(error) => plan(error),
+            Self::Proof(error) => match error {
+                ProofError::Peer(error) => peer(error),
+                ProofError::Flow(error) => flow(error),
+                ProofError::Unexpected { .. } => ExitCode::Internal,
+                ProofError::Nothing(_) => ExitCode::Usage,
+            },
             Self::Gather(error) => gather(error),
             Self::Improve(error) => improve(error),
             Self::RecordEvidence(error) => match error {
@@ -287,6 +318,7 @@ fn study(error: &StudyError) -> ExitCode {
         StudyError::Read { .. } => ExitCode::File,
         StudyError::File { .. }
         | StudyError::LabOnly { .. }
+        | StudyError::LabWorkload { .. }
         | StudyError::Level { .. }
         | StudyError::TooLarge { .. }
         | StudyError::Changed { .. } => ExitCode::Usage,

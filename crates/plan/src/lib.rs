@@ -25,6 +25,7 @@ mod restore;
 mod revert;
 mod routing;
 mod target;
+mod trial;
 mod verify;
 
 pub use apply::{Applied, apply, read};
@@ -35,4 +36,5 @@ pub use remote::handle;
 pub use render::{File, Format, LeftOut, Rendered, render};
 pub use revert::{Reverted, history, plan_of, recover, revert};
 pub use target::{Event, Identity, Namespace, OnEvent, Options, Target};
+pub use trial::{Trial, begin_trial, confirm, expire, trials};
 pub use verify::verify;

@@ -8,6 +8,7 @@ use crate::{
     journal::{Change, Journal, Mark},
     meaning::alike,
     qdisc::is_default,
+    trial,
 };
 
 /// Writing one setting may change another (a device's channels take its rings
@@ -37,6 +38,7 @@ pub(crate) fn restore(
     options.tell(Event::Reverting);
     let count = put_back(journal, options, |journal, index| journal.mark(Mark::Writing(index)))?;
     journal.mark(Mark::Reverted)?;
+    trial::forget(&journal.name, options)?;
     options.tell(Event::Ended);
     Ok(count)
 }

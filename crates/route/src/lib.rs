@@ -3,9 +3,15 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod difference;
+pub mod effective;
 pub mod fabric;
+pub mod guard;
+pub mod lint;
 pub mod live;
 pub mod planner;
 pub mod read;
 pub mod render;
+pub mod probe_kernel;
 pub mod watch;
+pub mod wire;

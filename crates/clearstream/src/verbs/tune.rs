@@ -1,6 +1,6 @@
 //! `clearstream tune`
 
-mod change;
+pub(super) mod change;
 mod lint;
 mod plan;
 mod render;

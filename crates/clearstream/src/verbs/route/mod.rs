@@ -1,7 +1,13 @@
 //! `clearstream route`
 
+mod apply;
+mod guardian;
+mod here;
 mod plan;
+mod prove;
 mod render;
+mod revert;
+mod verify;
 
 use clap::Subcommand;
 
@@ -14,6 +20,19 @@ pub enum RouteVerb {
     Plan(plan::PlanArgs),
     /// Write the files for NetworkManager, networkd, netplan, ifcfg, nmstate, Ansible or iproute2
     Render(render::RenderArgs),
+    /// Make this host route as the fabric plans it
+    Apply(apply::ApplyArgs),
+    /// Keep what was applied with --confirm-within
+    Confirm(revert::ConfirmArgs),
+    /// Compare what is planned for this host with what is in force
+    Verify(verify::VerifyArgs),
+    /// Send real flows through every gateway, and show where they went
+    Prove(prove::ProveArgs),
+    /// Put back the routes that were there before
+    Revert(revert::RevertArgs),
+    /// Watch over an apply or revert; started by them
+    #[command(hide = true)]
+    Guard(guardian::GuardArgs),
 }
 
 impl RouteVerb {
@@ -22,6 +41,12 @@ impl RouteVerb {
         match self {
             Self::Plan(args) => args.run(),
             Self::Render(args) => args.run(),
+            Self::Apply(args) => args.run(),
+            Self::Confirm(args) => args.run(),
+            Self::Verify(args) => args.run(),
+            Self::Prove(args) => args.run(),
+            Self::Revert(args) => args.run(),
+            Self::Guard(args) => args.run(),
         }
     }
 }

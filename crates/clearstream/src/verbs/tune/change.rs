@@ -69,12 +69,12 @@ impl ApplyArgs {
     }
 }
 
-fn count(count: usize, word: &str) -> String {
+pub(in crate::verbs) fn count(count: usize, word: &str) -> String {
     format!("{count} {word}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Asks on the terminal; where there is none, nobody can be asked.
-fn asked(step_count: usize) -> Result<bool, CommandError> {
+pub(in crate::verbs) fn asked(step_count: usize) -> Result<bool, CommandError> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err(CommandError::usage(
             "nothing was changed: nobody can be asked here, so look at the changes above and add --yes",
@@ -93,7 +93,7 @@ fn print_question(text: &str) -> io::Result<()> {
 }
 
 /// Reads a plan from a file.
-pub(super) fn read_plan(path: &Path) -> Result<Plan, CommandError> {
+pub(in crate::verbs) fn read_plan(path: &Path) -> Result<Plan, CommandError> {
     let text = std::fs::read_to_string(path).map_err(|source| CommandError::File {
         what: "read".to_owned(),
         path: path.to_owned(),

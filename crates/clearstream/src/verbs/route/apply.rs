@@ -1,0 +1,217 @@
+//! `clearstream route apply`: this host's part of a fabric, or a plan of
+//! routes, all or nothing, with a guard of the connection by which it is done.
+
+use std::{path::Path, time::Duration};
+
+use clearstream_host::HostRoot;
+use clearstream_plan::{Applied, Event, Options, apply, begin_trial, expire, revert, trials};
+use clearstream_route::{
+    guard::{Controlling, Danger, controlling, dangers},
+    probe_kernel,
+};
+use clearstream_schema::{TimeSpan, plan::Plan};
+use serde::Serialize;
+
+use super::{
+    guardian::Guardian,
+    here::{self, Planned, Ways},
+};
+use crate::{
+    exit::CommandError,
+    output::{self, Paint, tune},
+    verbs::tune::change::{asked, count, read_plan},
+};
+
+/// Make this host route as the fabric plans it, all or nothing, with a journal
+/// that puts it back. Shows the changes first and asks.
+#[derive(Debug, clap::Args)]
+pub struct ApplyArgs {
+    /// Name of a built-in fabric, a fabric file, or a plan as JSON
+    fabric: String,
+    /// Name of this host in the fabric; its host name when absent
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+    /// Show what would change, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Also where it cuts or moves the controlling connection or the default route
+    #[arg(long)]
+    force: bool,
+    /// Put everything back unless `route confirm` comes within this time, as in 60s
+    #[arg(long, value_name = "TIME")]
+    confirm_within: Option<TimeSpan>,
+    /// Do not ask (needed where nobody can be asked)
+    #[arg(long)]
+    yes: bool,
+    /// Print what was done as one JSON document; needs --yes or --dry-run
+    #[arg(long)]
+    json: bool,
+}
+
+/// What applying did.
+#[derive(Debug, Serialize)]
+struct AppliedDocument<'a> {
+    plan: &'a Plan,
+    dangers: Vec<String>,
+    journal: Option<String>,
+    changed_count: usize,
+    /// Nanoseconds within which it has to be confirmed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    confirm_within_ns: Option<u64>,
+}
+
+impl ApplyArgs {
+    /// Does it.
+    pub fn run(self) -> Result<(), CommandError> {
+        if self.json && !self.yes && !self.dry_run {
+            return Err(CommandError::usage("--json asks nobody: add --yes or --dry-run"));
+        }
+        let options = Options::live()?;
+        settle(&options)?;
+        let root = HostRoot::live();
+        let plan = self.plan(&root)?;
+        let sessions = controlling(&root, std::env::var("SSH_CONNECTION").ok().as_deref());
+        let live = here::live(&root)?;
+        let found = dangers(&live, &plan, &sessions);
+        if !self.json {
+            output::line(&tune::plan(&plan, Paint::for_stdout()))?;
+            for danger in &found {
+                output::line(&format!("\nwarning: {}", danger.words()))?;
+            }
+            output::line("")?;
+        }
+        self.refuse(&found)?;
+        if self.dry_run {
+            return self.report(&plan, &found, &Applied { journal: None, changed: Vec::new() });
+        }
+        if !self.yes && !plan.steps.is_empty() && !asked(plan.steps.len())? {
+            return Ok(output::line("nothing was changed")?);
+        }
+        let applied = self.carry_out(&plan, &sessions, options)?;
+        self.report(&plan, &found, &applied)
+    }
+
+    fn plan(&self, root: &HostRoot) -> Result<Plan, CommandError> {
+        let path = Path::new(&self.fabric);
+        let is_plan = path.is_file()
+            && std::fs::read_to_string(path).is_ok_and(|text| text.trim_start().starts_with('{'));
+        if is_plan {
+            return read_plan(path);
+        }
+        let planned = Planned::of(&self.fabric, self.host.as_deref(), root)?;
+        let missing = probe_kernel::missing(root, &planned.host.routing);
+        if !missing.is_empty() {
+            let lines: Vec<String> = missing.iter().map(probe_kernel::Missing::words).collect();
+            return Err(CommandError::Unsupported(format!(
+                "nothing was changed: this kernel lacks {}",
+                lines.join("; ")
+            )));
+        }
+        planned.difference(root)
+    }
+
+    /// What is cut is refused unless forced; what goes another way is also let
+    /// through where it comes back unless confirmed.
+    fn refuse(&self, found: &[Danger]) -> Result<(), CommandError> {
+        let is_refused = |danger: &&Danger| danger.is_cut || self.confirm_within.is_none();
+        let refused: Vec<String> = found.iter().filter(is_refused).map(Danger::words).collect();
+        if self.force || refused.is_empty() {
+            return Ok(());
+        }
+        let way_out = if found.iter().any(|danger| danger.is_cut) {
+            "--force does it all the same"
+        } else {
+            "add --confirm-within 60s, which puts everything back unless you confirm, or --force"
+        };
+        Err(CommandError::Guarded(format!("nothing was changed: {}; {way_out}", refused.join("; "))))
+    }
+
+    /// Applies under the eyes of a guardian, then looks whether the controlling
+    /// connections still go as they went.
+    fn carry_out(
+        &self,
+        plan: &Plan,
+        sessions: &[Controlling],
+        options: Options,
+    ) -> Result<Applied, CommandError> {
+        let within = self.confirm_within.map(|within| Duration::from_nanos(within.0));
+        let guardian = Guardian::start()?;
+        let (told, folder) = (guardian.teller(), options.clone());
+        let quiet = self.json;
+        let options = options.telling(move |event| match event {
+            Event::Journaled { journal } => {
+                // Before the first change: a process that dies is put back either
+                // way. Whether the deadline could be written is looked at below.
+                if let Some(within) = within {
+                    drop(begin_trial(journal, within, &folder));
+                }
+                told.journal(journal);
+            }
+            // A closed pipe does not stop what has begun.
+            Event::ReadBack { setting } if !quiet => drop(output::line(&format!("set {setting}"))),
+            _ => {}
+        });
+        let before = Ways::of(sessions);
+        let applied = apply(plan, &options)?;
+        let Some(journal) = &applied.journal else {
+            guardian.done();
+            return Ok(applied);
+        };
+        let lost = if self.force { None } else { before.lost(&Ways::of(sessions), within.is_some()) };
+        // The time counts from here.
+        let begun = within.map_or(Ok(()), |within| begin_trial(journal, within, &options));
+        if lost.is_none() && begun.is_ok() {
+            guardian.done();
+            return Ok(applied);
+        }
+        let done = revert(journal, true, &options);
+        guardian.done();
+        done?;
+        begun?;
+        Err(CommandError::Guarded(format!("everything was put back: {}", lost.unwrap_or_default())))
+    }
+
+    fn report(&self, plan: &Plan, found: &[Danger], applied: &Applied) -> Result<(), CommandError> {
+        let waits = self.confirm_within.filter(|_| applied.journal.is_some());
+        if self.json {
+            let document = AppliedDocument {
+                plan,
+                dangers: found.iter().map(Danger::words).collect(),
+                journal: applied.journal.clone(),
+                changed_count: applied.changed.len(),
+                confirm_within_ns: waits.map(|within| within.0),
+            };
+            return Ok(output::json(&document, true)?);
+        }
+        let line = match (&applied.journal, waits) {
+            _ if self.dry_run => "nothing was changed".to_owned(),
+            (None, _) => "nothing to change: this host routes as the plan wants it".to_owned(),
+            (Some(journal), None) => format!(
+                "{} changed; clearstream route revert {journal} puts everything back",
+                count(applied.changed.len(), "setting")
+            ),
+            (Some(_), Some(within)) => format!(
+                "{} changed; everything is put back in {within} unless you run: clearstream route confirm",
+                count(applied.changed.len(), "setting")
+            ),
+        };
+        Ok(output::line(&line)?)
+    }
+}
+
+/// Ends what earlier commands left: an overdue plan is put back, and one that
+/// waits for confirmation is not built upon.
+pub(super) fn settle(options: &Options) -> Result<(), CommandError> {
+    for trial in trials(options)? {
+        if trial.left.is_zero() {
+            expire(&trial.journal, options)?;
+        } else {
+            return Err(CommandError::Guarded(format!(
+                "journal {} waits for confirmation, {:.0} s left: run clearstream route confirm, or route revert",
+                trial.journal,
+                trial.left.as_secs_f64()
+            )));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,156 @@
+//! This host: its name in a fabric, what it routes by, what it is to route by,
+//! and the ways of its controlling connections.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    thread,
+    time::{Duration, Instant},
+};
+
+use clearstream_host::HostRoot;
+use clearstream_netlink::{Found, NetlinkError, Question, RouteSocket};
+use clearstream_plan::{Host, Target};
+use clearstream_route::{
+    difference::{Current, MARK_TABLE, Wanted, difference, learn_marks, unknown_gateways},
+    fabric::{self, Fabric, HostId},
+    guard::Controlling,
+    live,
+    planner::Planner,
+    probe_kernel,
+};
+use clearstream_schema::{
+    plan::{Plan, Setting},
+    route_plan::PlannedHost,
+    routing::HostRouting,
+};
+
+use crate::exit::CommandError;
+
+/// How long a gateway may take to answer for its link address.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Discard (RFC 863): nobody needs to listen, the neighbour is asked for anyhow.
+const DISCARD_PORT: u16 = 9;
+
+/// What this host routes by.
+pub(super) fn live(root: &HostRoot) -> Result<HostRouting, CommandError> {
+    Ok(live::live(root)?)
+}
+
+/// What a fabric plans for this host.
+#[derive(Debug)]
+pub(super) struct Planned {
+    fabric: String,
+    protocol: u8,
+    pub(super) host: PlannedHost,
+}
+
+impl Planned {
+    /// Of the host that is called so, or as this machine is.
+    pub(super) fn of(name: &str, host: Option<&str>, root: &HostRoot) -> Result<Self, CommandError> {
+        let fabric = fabric::load(name)?;
+        let own = root.read("proc/sys/kernel/hostname").unwrap_or_default();
+        let id = match host {
+            Some(host) => fabric.find(host)?,
+            None => own_id(&fabric, own.trim())?,
+        };
+        let planner = Planner::new(&fabric).with_kernel(id.class, probe_kernel::features(root));
+        let mut host = planner.explain(id);
+        learn(&mut host.routing)?;
+        Ok(Self { fabric: fabric.name().to_owned(), protocol: fabric.file().numbers.protocol, host })
+    }
+
+    pub(super) fn wanted(&self) -> Wanted<'_> {
+        Wanted {
+            fabric: &self.fabric,
+            routing: &self.host.routing,
+            reasons: &self.host.reasons,
+            protocol: self.protocol,
+        }
+    }
+
+    /// The least plan that leads there from what is in force.
+    pub(super) fn difference(&self, root: &HostRoot) -> Result<Plan, CommandError> {
+        Ok(difference(&self.current(root)?, &self.wanted())?)
+    }
+
+    /// What is in force, with every sysctl that the plan names.
+    pub(super) fn current(&self, root: &HostRoot) -> Result<Current, CommandError> {
+        let mut routing = live(root)?;
+        live::add_sysctls(root, &mut routing, self.host.routing.sysctls.keys().map(String::as_str));
+        let table = Setting::NetfilterTable { name: MARK_TABLE.to_owned() };
+        // A host without nft has no table of ours; whether it needs one, the plan finds out.
+        let mark_table = Host::live().read(&table).ok().flatten();
+        let kernel = root.read("proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
+        let addresses = RouteSocket::open()?.all_addresses()?;
+        Ok(Current { routing, addresses, mark_table, kernel })
+    }
+}
+
+/// By the host name, else by its first part.
+fn own_id(fabric: &Fabric, name: &str) -> Result<HostId, CommandError> {
+    let short = name.split('.').next().unwrap_or(name);
+    match fabric.find(name) {
+        Ok(id) => Ok(id),
+        Err(error) => fabric.find(short).map_err(|_| error.into()),
+    }
+}
+
+/// Asks the neighbours for link addresses that the fabric does not tell.
+fn learn(routing: &mut HostRouting) -> Result<(), CommandError> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let unknown = unknown_gateways(routing);
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        learn_marks(routing, &RouteSocket::open()?.neighbours()?);
+        let still = unknown_gateways(routing);
+        if still.is_empty() || Instant::now() >= deadline {
+            // Who stays unknown is named by the difference.
+            return Ok(());
+        }
+        for (gateway, _) in still {
+            let any: IpAddr =
+                if gateway.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+            // Whether anybody listens does not matter: the kernel asks for the neighbour.
+            if let Ok(socket) = UdpSocket::bind(SocketAddr::new(any, 0)) {
+                let _ = socket.send_to(&[], SocketAddr::new(gateway, DISCARD_PORT));
+            }
+        }
+        thread::sleep(PATIENCE / 20);
+    }
+}
+
+/// Where the kernel sends the packets of the controlling connections.
+#[derive(Debug)]
+pub(super) struct Ways(Vec<(Controlling, Result<Found, NetlinkError>)>);
+
+impl Ways {
+    /// As they are now.
+    pub(super) fn of(sessions: &[Controlling]) -> Self {
+        let ask = |session: &Controlling| {
+            let question = Question::to(session.peer).from(session.local);
+            let found = RouteSocket::open().and_then(|mut socket| socket.lookup(&question));
+            (session.clone(), found)
+        };
+        Self(sessions.iter().map(ask).collect())
+    }
+
+    /// What is lost afterwards, in one line: a way that is gone, or, unless it
+    /// `may_move`, one that is another.
+    pub(super) fn lost(&self, after: &Self, may_move: bool) -> Option<String> {
+        self.0.iter().zip(&after.0).find_map(|((session, before), (_, after))| {
+            let before = before.as_ref().ok()?;
+            let subject = format!("{} from {}", session.what, session.peer);
+            match after {
+                Err(error) => Some(format!("{subject} lost its way ({error})")),
+                Ok(after)
+                    if may_move || (&before.via, &before.interface) == (&after.via, &after.interface) =>
+                {
+                    None
+                }
+                Ok(_) => Some(format!("{subject} took another way than was foreseen")),
+            }
+        })
+    }
+}

@@ -1,0 +1,65 @@
+//! `clearstream route verify`: whether this host routes as planned, by what is
+//! read back and by the kernel's own lookups.
+
+use clearstream_host::HostRoot;
+use clearstream_netlink::RouteSocket;
+use clearstream_plan::{Options, plan_of, trials, verify};
+use clearstream_route::effective;
+use clearstream_schema::plan::Verification;
+
+use super::{here::Planned, revert::newest};
+use crate::{
+    exit::CommandError,
+    output::{self, tune},
+    verbs::tune::change::count,
+};
+
+/// Compare what a fabric plans for this host, or a journal, with what is in
+/// force: settings read back, and where packets really go.
+#[derive(Debug, clap::Args)]
+pub struct VerifyArgs {
+    /// Name of a built-in fabric or a fabric file; the newest journal with routes when absent
+    fabric: Option<String>,
+    /// Name of this host in the fabric; its host name when absent
+    #[arg(long, value_name = "NAME", requires = "fabric")]
+    host: Option<String>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+impl VerifyArgs {
+    /// Does it. What is not as planned ends with exit code 8.
+    pub fn run(self) -> Result<(), CommandError> {
+        let options = Options::live()?;
+        let verification = match &self.fabric {
+            Some(fabric) => self.against(fabric)?,
+            None => verify(&plan_of(&newest(&options)?, &options)?, &options)?,
+        };
+        if self.json {
+            output::json(&verification, true)?;
+        } else {
+            output::line(&tune::verification(&verification))?;
+            for trial in trials(&options)? {
+                output::line(&format!(
+                    "journal {} waits for confirmation, {:.0} s left: clearstream route confirm",
+                    trial.journal,
+                    trial.left.as_secs_f64()
+                ))?;
+            }
+        }
+        match verification.checks.iter().filter(|check| !check.holds).count() {
+            0 => Ok(()),
+            failed => Err(CommandError::Partial(format!("{} not as planned", count(failed, "check")))),
+        }
+    }
+
+    fn against(&self, fabric: &str) -> Result<Verification, CommandError> {
+        let root = HostRoot::live();
+        let planned = Planned::of(fabric, self.host.as_deref(), &root)?;
+        let current = planned.current(&root)?;
+        let mut checks = effective::read_back(&current, &planned.wanted())?;
+        checks.extend(effective::lookups(&planned.host.routing, &mut RouteSocket::open()?));
+        Ok(Verification { checks })
+    }
+}

@@ -1,0 +1,120 @@
+//! The table of nft that marks connections by the gateway they came by.
+
+use std::{collections::BTreeSet, fmt::Write as _, net::IpAddr};
+
+use clearstream_netlink::Neighbour;
+use clearstream_schema::{
+    plan::Setting,
+    routing::{ConnectionMark, HostRouting, NexthopTarget, RouteAction, RuleAction},
+};
+
+use super::{DifferenceError, Draft};
+
+/// Name of the table, of family `inet`.
+pub const MARK_TABLE: &str = "clearstream_route";
+
+pub(super) fn add(draft: &mut Draft<'_>) -> Result<(), DifferenceError> {
+    let marks = &draft.wanted.routing.connection_marks;
+    if marks.is_empty() {
+        return Ok(());
+    }
+    if let Some(unknown) = marks.iter().find(|mark| mark.link_address.is_empty()) {
+        let (gateway, interface) = (unknown.gateway.clone(), unknown.interface.clone());
+        return Err(DifferenceError::UnknownGateway { gateway, interface });
+    }
+    let text = text(marks);
+    if draft.current.mark_table.as_deref().is_some_and(|live| same(live, &text)) {
+        return Ok(());
+    }
+    let items: Vec<String> = marks.iter().map(|mark| format!("mark {}", mark.mark)).collect();
+    let otherwise = "connections are marked by the gateway that they came by, and answers carry the mark";
+    let setting = Setting::NetfilterTable { name: MARK_TABLE.to_owned() };
+    draft.step(setting, draft.current.mark_table.clone(), Some(text), &items, otherwise);
+    Ok(())
+}
+
+/// New connections are marked where they arrive, and what leaves takes the mark
+/// of its connection. The chain on the way out is of type `route`, which looks
+/// the route up again when the mark changes (nft(8), CHAINS).
+fn text(marks: &[ConnectionMark]) -> String {
+    let mut text = "chain arrive { type filter hook prerouting priority mangle; policy accept; ".to_owned();
+    for mark in marks {
+        let _ = write!(
+            text,
+            "iifname \"{}\" ct state new ether saddr {} ct mark set {:#010x} comment \"{}\"; ",
+            mark.interface, mark.link_address, mark.mark, mark.gateway
+        );
+    }
+    text.push_str(
+        "} chain leave { type route hook output priority mangle; policy accept; \
+         ct mark != 0x00000000 meta mark set ct mark; }",
+    );
+    text
+}
+
+/// The plan crate compares what versions of nft spell differently.
+fn same(live: &str, wanted: &str) -> bool {
+    let setting = Setting::NetfilterTable { name: MARK_TABLE.to_owned() };
+    clearstream_plan::same(&setting, wanted, live)
+}
+
+/// Gateways whose link address a plan leaves to the neighbours: their addresses
+/// and the interfaces on which they are asked for.
+pub fn unknown_gateways(routing: &HostRouting) -> Vec<(IpAddr, String)> {
+    let unknown = routing.connection_marks.iter().filter(|mark| mark.link_address.is_empty());
+    let found: BTreeSet<(IpAddr, String)> = unknown
+        .flat_map(|mark| gateways_of(routing, mark.mark).into_iter().map(|via| (via, mark.interface.clone())))
+        .collect();
+    found.into_iter().collect()
+}
+
+/// Fills in the link addresses that are not in the plan from the neighbours.
+pub fn learn_marks(routing: &mut HostRouting, neighbours: &[Neighbour]) {
+    let found: Vec<Option<String>> = routing
+        .connection_marks
+        .iter()
+        .map(|mark| {
+            let gateways = gateways_of(routing, mark.mark);
+            let known = neighbours.iter().find(|neighbour| {
+                neighbour.interface == mark.interface
+                    && gateways.contains(&neighbour.address)
+                    && neighbour.link_address.is_some()
+            });
+            known.and_then(|neighbour| neighbour.link_address.clone())
+        })
+        .collect();
+    for (mark, address) in routing.connection_marks.iter_mut().zip(found) {
+        if let (true, Some(address)) = (mark.link_address.is_empty(), address) {
+            mark.link_address = address;
+        }
+    }
+}
+
+/// Gateways of the tables that a mark leads to.
+fn gateways_of(routing: &HostRouting, mark: u32) -> Vec<IpAddr> {
+    let tables: BTreeSet<u32> = routing
+        .rules
+        .iter()
+        .filter(|rule| rule.selector.mark.is_some_and(|(wanted, _)| wanted == mark))
+        .filter_map(|rule| match rule.action {
+            RuleAction::Table(table) => Some(table),
+            RuleAction::Other(_) => None,
+        })
+        .collect();
+    let mut found = Vec::new();
+    for route in routing.routes.iter().filter(|route| tables.contains(&route.table)) {
+        match &route.action {
+            RouteAction::Gateways(hops) => found.extend(hops.iter().map(|hop| hop.via)),
+            RouteAction::Nexthop(id) => {
+                found.extend(routing.nexthops.iter().filter(|nexthop| nexthop.id == *id).filter_map(
+                    |nexthop| match &nexthop.target {
+                        NexthopTarget::Gateway { via, .. } => Some(*via),
+                        _ => None,
+                    },
+                ));
+            }
+            _ => {}
+        }
+    }
+    found
+}

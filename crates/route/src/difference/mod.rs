@@ -1,0 +1,380 @@
+//! From what a host routes by to what it is to route by: the least plan that
+//! leads there. It takes over only what bears its own numbers; what others made
+//! stays, and where they hold a number of ours that is an error.
+
+mod marks;
+mod removal;
+mod sysctls;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clearstream_netlink::LiveAddress;
+use clearstream_schema::{
+    fabric::InfinibandMode,
+    plan::{Effect, LinkAttribute, PLAN_SCHEMA, Plan, PlanHost, Setting, Step},
+    prefix::Prefix,
+    route_plan::Reason,
+    routing::{HostRouting, MAIN_TABLE, Nexthop, NexthopTarget, RouteEntry, RuleEntry},
+};
+
+pub use self::marks::{MARK_TABLE, learn_marks, unknown_gateways};
+
+/// What a host is to route by.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// Name of the fabric, for people.
+    pub fabric: &'a str,
+    /// Everything that is to be there.
+    pub routing: &'a HostRouting,
+    /// Why.
+    pub reasons: &'a [Reason],
+    /// Protocol number by which routes, rules and nexthops of ours are told
+    /// from others'.
+    pub protocol: u8,
+}
+
+/// What a host routes by now.
+#[derive(Debug, Clone, Default)]
+pub struct Current {
+    /// All of it, from [`crate::live::live`].
+    pub routing: HostRouting,
+    /// Addresses with their owners.
+    pub addresses: Vec<LiveAddress>,
+    /// Text of the table of connection marks, as the plan crate reads it.
+    pub mark_table: Option<String>,
+    /// Kernel release.
+    pub kernel: String,
+}
+
+/// Why there is no plan.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DifferenceError {
+    /// The host lacks an interface.
+    #[error(
+        "this host has no interface \"{name}\" (it has {have}): the fabric names another one, or its driver is not loaded"
+    )]
+    NoInterface {
+        /// Which.
+        name: String,
+        /// Those that are there.
+        have: String,
+    },
+    /// Somebody else holds a number of ours.
+    #[error(
+        "{setting} belongs to somebody else ({holder}): choose other numbers in the fabric's [numbers], or remove it first"
+    )]
+    Held {
+        /// Which.
+        setting: String,
+        /// What is there, in the words of `ip`.
+        holder: String,
+    },
+    /// A group cannot be made another kind in place.
+    #[error(
+        "nexthop group {id} is \"{live}\" and is to be \"{wanted}\", which no kernel changes in place: `clearstream route revert` first, or choose another first-nexthop in the fabric's [numbers]"
+    )]
+    OtherGroup {
+        /// Its number.
+        id: u32,
+        /// What is there.
+        live: String,
+        /// What is wanted.
+        wanted: String,
+    },
+    /// The link address of a gateway is not known.
+    #[error(
+        "the link address of gateway {gateway} on {interface} is not known, so its connections cannot be marked: give it in link-addresses of the fabric, or see that the gateway answers"
+    )]
+    UnknownGateway {
+        /// Its name.
+        gateway: String,
+        /// Interface on which it is a neighbour.
+        interface: String,
+    },
+    /// A rule without priority.
+    #[error("a rule is planned without priority ({0}): give it one")]
+    NoPriority(String),
+}
+
+/// The least plan from `current` to `wanted`. Its steps are in the order in
+/// which each finds what it needs: sysctls, interfaces, addresses, nexthops,
+/// groups, marks, routes of own tables, routes of the main table, rules; then
+/// what is no longer wanted goes, the other way round. A host that is as wanted
+/// has a plan without steps.
+pub fn difference(current: &Current, wanted: &Wanted<'_>) -> Result<Plan, DifferenceError> {
+    let mut draft = Draft::new(current, wanted);
+    draft.interfaces()?;
+    sysctls::add(&mut draft);
+    draft.addresses();
+    draft.nexthops()?;
+    marks::add(&mut draft)?;
+    draft.routes()?;
+    draft.rules()?;
+    removal::add(&mut draft);
+    Ok(Plan {
+        schema: PLAN_SCHEMA.to_owned(),
+        version: 1,
+        purpose: format!("routing of {} in fabric {}", wanted.routing.host, wanted.fabric),
+        host: PlanHost { name: current.routing.host.clone(), kernel: current.kernel.clone() },
+        steps: draft.steps,
+        advice: draft.advice,
+    })
+}
+
+/// A plan being made.
+struct Draft<'a> {
+    current: &'a Current,
+    wanted: &'a Wanted<'a>,
+    steps: Vec<Step>,
+    advice: Vec<String>,
+    /// Texts of everything that is there, by its place.
+    live: BTreeMap<Setting, Vec<String>>,
+    live_nexthops: BTreeMap<u32, &'a Nexthop>,
+    reasons: BTreeMap<&'a str, &'a str>,
+}
+
+impl<'a> Draft<'a> {
+    fn new(current: &'a Current, wanted: &'a Wanted<'a>) -> Self {
+        let routing = &current.routing;
+        let mut live: BTreeMap<Setting, Vec<String>> = BTreeMap::new();
+        for route in &routing.routes {
+            live.entry(route.setting()).or_default().push(route.words());
+        }
+        for rule in &routing.rules {
+            if let Some(setting) = rule.setting() {
+                live.entry(setting).or_default().push(rule.words());
+            }
+        }
+        for nexthop in &routing.nexthops {
+            live.entry(nexthop.setting()).or_default().push(nexthop.words());
+        }
+        Self {
+            current,
+            wanted,
+            steps: Vec::new(),
+            advice: Vec::new(),
+            live,
+            live_nexthops: routing.nexthops.iter().map(|nexthop| (nexthop.id, nexthop)).collect(),
+            reasons: wanted
+                .reasons
+                .iter()
+                .map(|reason| (reason.item.as_str(), reason.why.as_str()))
+                .collect(),
+        }
+    }
+
+    /// Adds a step; its reason is the planner's where there is one.
+    fn step(
+        &mut self,
+        setting: Setting,
+        current: Option<String>,
+        desired: Option<String>,
+        items: &[String],
+        otherwise: &str,
+    ) {
+        let found = items.iter().find_map(|item| self.reasons.get(item.as_str()));
+        let reason = found.map_or_else(|| otherwise.to_owned(), |why| (*why).to_owned());
+        self.steps.push(Step { setting, current, desired, reason, effect: Effect::Now });
+    }
+
+    fn text(&self, setting: &Setting) -> Option<String> {
+        self.live.get(setting).map(|texts| texts.join(" ; "))
+    }
+
+    /// MTU and mode, and whether all interfaces are there.
+    fn interfaces(&mut self) -> Result<(), DifferenceError> {
+        for wanted in &self.wanted.routing.interfaces {
+            let live = self.current.routing.interfaces.iter().find(|live| live.name == wanted.name);
+            let Some(live) = live else {
+                let have = self.current.routing.interfaces.iter().map(|live| live.name.as_str());
+                let have = have.collect::<Vec<_>>().join(", ");
+                return Err(DifferenceError::NoInterface { name: wanted.name.clone(), have });
+            };
+            let items = [format!("interface {}", wanted.name)];
+            if let Some(mode) = &wanted.infiniband_mode
+                && live.infiniband_mode.as_ref() != Some(mode)
+            {
+                let word = |mode: InfinibandMode| match mode {
+                    InfinibandMode::Connected => "connected".to_owned(),
+                    InfinibandMode::Datagram => "datagram".to_owned(),
+                };
+                let setting = Setting::File(format!("sys/class/net/{}/mode", wanted.name));
+                let current = live.infiniband_mode.as_ref().map(|mode| word(mode.value));
+                self.step(setting, current, Some(word(mode.value)), &items, "the mode of its network");
+                if let Some(step) = self.steps.last_mut() {
+                    step.effect = Effect::LinkFlap;
+                }
+            }
+            if let Some(mtu) = &wanted.mtu
+                && live.mtu.as_ref() != Some(mtu)
+            {
+                let attribute = LinkAttribute::Mtu;
+                let setting = Setting::Link { interface: wanted.name.clone(), attribute };
+                let current = live.mtu.as_ref().map(|mtu| mtu.value.to_string());
+                self.step(setting, current, Some(mtu.value.to_string()), &items, "the MTU of its network");
+            }
+        }
+        Ok(())
+    }
+
+    fn addresses(&mut self) {
+        for interface in &self.wanted.routing.interfaces {
+            for address in &interface.addresses {
+                let is_same = |live: &&LiveAddress| {
+                    live.interface == interface.name && live.prefix.address == address.value.address
+                };
+                match self.current.addresses.iter().find(is_same) {
+                    Some(live) if live.prefix.length != address.value.length => self.advice.push(format!(
+                        "{} has {} where the fabric says {}: it is left so, and the routes follow the fabric",
+                        interface.name, live.prefix, address.value
+                    )),
+                    Some(_) => {}
+                    None => {
+                        let setting =
+                            Setting::Address { interface: interface.name.clone(), prefix: address.value };
+                        let items = [format!("interface {}", interface.name)];
+                        let text = format!("proto {}", self.wanted.protocol);
+                        self.step(setting, None, Some(text), &items, "an address of its link");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Gateways first, then the groups of them.
+    fn nexthops(&mut self) -> Result<(), DifferenceError> {
+        let is_group = |nexthop: &Nexthop| matches!(nexthop.target, NexthopTarget::Group { .. });
+        let mut nexthops: Vec<&'a Nexthop> = self.wanted.routing.nexthops.iter().collect();
+        nexthops.sort_by_key(|nexthop| is_group(nexthop));
+        for wanted in nexthops {
+            let live = self.live_nexthops.get(&wanted.id).copied();
+            match live {
+                Some(live) if live.target == wanted.target => continue,
+                Some(live) if live.protocol != self.wanted.protocol => {
+                    return Err(held(&wanted.setting(), live.words()));
+                }
+                Some(live) if !changes_in_place(&live.target, &wanted.target) => {
+                    let (id, live, wanted) = (wanted.id, live.words(), wanted.words());
+                    return Err(DifferenceError::OtherGroup { id, live, wanted });
+                }
+                _ => {}
+            }
+            let items = [format!("nexthop {}", wanted.id), format!("group {}", wanted.id)];
+            let otherwise = "the fabric's gateways";
+            self.step(wanted.setting(), live.map(Nexthop::words), Some(wanted.words()), &items, otherwise);
+        }
+        Ok(())
+    }
+
+    /// Own tables first: nothing leads there before a rule does.
+    fn routes(&mut self) -> Result<(), DifferenceError> {
+        self.refuse_held_tables()?;
+        let mut routes: Vec<&'a RouteEntry> = self.wanted.routing.routes.iter().collect();
+        routes.sort_by_key(|route| route.table == MAIN_TABLE);
+        for wanted in routes {
+            let setting = wanted.setting();
+            let live: Vec<&RouteEntry> =
+                self.current.routing.routes.iter().filter(|live| live.setting() == setting).collect();
+            if let [live] = live.as_slice()
+                && same_but_owner(wanted, live)
+            {
+                continue;
+            }
+            if let Some(live) = live.iter().find(|live| live.protocol != self.wanted.protocol) {
+                return Err(held(&setting, live.words()));
+            }
+            let items = [
+                format!("table {}", wanted.table),
+                wanted.destination.to_string(),
+                format!("route {}", wanted.destination),
+            ];
+            let otherwise = format!("the way to {}", wanted.destination);
+            let current = self.text(&setting);
+            self.step(setting, current, Some(wanted.words()), &items, &otherwise);
+        }
+        Ok(())
+    }
+
+    /// A table of ours with routes of others in it would lead packets astray.
+    fn refuse_held_tables(&self) -> Result<(), DifferenceError> {
+        let own: BTreeSet<u32> = self.wanted.routing.routes.iter().map(|route| route.table).collect();
+        let foreign = self.current.routing.routes.iter().find(|live| {
+            let is_wanted = || self.wanted.routing.routes.iter().any(|wanted| same_but_owner(wanted, live));
+            live.table != MAIN_TABLE
+                && own.contains(&live.table)
+                && live.protocol != self.wanted.protocol
+                && !is_wanted()
+        });
+        foreign.map_or(Ok(()), |live| {
+            let holder = format!("{} {}", live.destination, live.words());
+            Err(DifferenceError::Held { setting: format!("table {}", live.table), holder })
+        })
+    }
+
+    fn rules(&mut self) -> Result<(), DifferenceError> {
+        for wanted in &self.wanted.routing.rules {
+            let setting = wanted.setting();
+            let setting = setting.ok_or_else(|| DifferenceError::NoPriority(wanted.selector.words()))?;
+            let of_priority = self
+                .current
+                .routing
+                .rules
+                .iter()
+                .filter(|live| live.ipv6 == wanted.ipv6 && live.priority == wanted.priority);
+            let mut is_there = false;
+            for live in of_priority {
+                let is_same = live.setting().as_ref() == Some(&setting) && live.action == wanted.action;
+                is_there |= is_same;
+                if !is_same && live.protocol != self.wanted.protocol {
+                    let number = RuleEntry { protocol: 0, ..live.clone() };
+                    let holder = format!("{} {}", live.selector.words(), number.words());
+                    return Err(held(&setting, holder));
+                }
+            }
+            if !is_there {
+                let items = [format!("rule {}", wanted.priority.unwrap_or_default())];
+                let current = self.text(&setting);
+                self.step(setting, current, Some(wanted.words()), &items, "leads packets to their table");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn held(setting: &Setting, holder: String) -> DifferenceError {
+    DifferenceError::Held { setting: setting.to_string(), holder }
+}
+
+/// A gateway may become another one. A group keeps its kind and its buckets
+/// (nexthop_replace, replace_nexthop_grp_res in net/ipv4/nexthop.c).
+fn changes_in_place(live: &NexthopTarget, wanted: &NexthopTarget) -> bool {
+    use NexthopTarget::Group;
+    match (live, wanted) {
+        (Group { resilient: live, .. }, Group { resilient: wanted, .. }) => {
+            live.map(|live| live.bucket_count) == wanted.map(|wanted| wanted.bucket_count)
+        }
+        (Group { .. }, _) | (_, Group { .. }) => false,
+        (live, wanted) => family(live) == family(wanted),
+    }
+}
+
+fn family(target: &NexthopTarget) -> Option<bool> {
+    match target {
+        NexthopTarget::Gateway { via, .. } => Some(via.is_ipv6()),
+        _ => None,
+    }
+}
+
+/// Whether a live route is as wanted, whoever made it: a host whose files say
+/// what the plan says has nothing to change.
+fn same_but_owner(wanted: &RouteEntry, live: &RouteEntry) -> bool {
+    let owned = RouteEntry { protocol: live.protocol, ..wanted.clone() };
+    owned.is_met_by(live)
+}
+
+/// Whether a prefix is the default route.
+pub(crate) fn is_default(prefix: Prefix) -> bool {
+    prefix.length == 0
+}

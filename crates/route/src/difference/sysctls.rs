@@ -1,0 +1,62 @@
+//! Sysctls that differ, and those that the kernel takes along.
+
+use clearstream_schema::plan::Setting;
+
+use super::Draft;
+
+const FORWARD: &str = "net.ipv4.ip_forward";
+const FORWARD_IPV6: &str = "net.ipv6.conf.all.forwarding";
+
+pub(super) fn add(draft: &mut Draft<'_>) {
+    let wanted = draft.wanted.routing;
+    for (key, value) in &wanted.sysctls {
+        let live = draft.current.routing.sysctls.get(key).map(|live| live.value.clone());
+        if live.as_deref().is_some_and(|live| same(live, &value.value)) {
+            continue;
+        }
+        let turns_on = value.value == "1" && live.as_deref() == Some("0");
+        draft.step(
+            Setting::Sysctl(key.clone()),
+            live,
+            Some(value.value.clone()),
+            std::slice::from_ref(key),
+            "the fabric wants it",
+        );
+        if turns_on && (key == FORWARD || key == FORWARD_IPV6) {
+            taken_along(draft, key);
+        }
+    }
+}
+
+/// Turning forwarding on sets it on every interface and turns the acceptance of
+/// redirects off; turning it off again sets all of them back to what a host
+/// without forwarding has (inet_forward_change, dev_forward_change). What is
+/// not so now is named in the plan, so that it comes back as it was.
+fn taken_along(draft: &mut Draft<'_>, key: &str) {
+    let (prefix, usual_redirects) = match key {
+        FORWARD => ("net.ipv4.conf.", Some("net.ipv4.conf.all.accept_redirects")),
+        _ => ("net.ipv6.conf.", None),
+    };
+    let wanted = &draft.wanted.routing.sysctls;
+    let found: Vec<(String, &str)> = draft
+        .current
+        .routing
+        .sysctls
+        .iter()
+        .filter(|(other, live)| {
+            let is_forwarding = other.starts_with(prefix) && other.ends_with(".forwarding");
+            (is_forwarding && live.value == "1") || (usual_redirects == Some(other) && live.value == "0")
+        })
+        .filter(|(other, _)| !wanted.contains_key(*other) && *other != key)
+        .map(|(other, live)| (other.clone(), if live.value == "1" { "1" } else { "0" }))
+        .collect();
+    for (other, value) in found {
+        let why = format!("{key} takes it along; it is named so that it comes back as it was");
+        draft.step(Setting::Sysctl(other), Some(value.to_owned()), Some(value.to_owned()), &[], &why);
+    }
+}
+
+/// Numbers between any blanks.
+fn same(live: &str, wanted: &str) -> bool {
+    live.split_whitespace().eq(wanted.split_whitespace())
+}

@@ -1,0 +1,143 @@
+//! Whether a host routes as planned: what is there, and where the kernel's own
+//! lookups lead.
+
+use std::net::IpAddr;
+
+use clearstream_netlink::{Question, RouteSocket};
+use clearstream_schema::{
+    plan::Check,
+    prefix::Prefix,
+    routing::{HostRouting, MAIN_TABLE, NexthopTarget, RouteAction, RouteEntry, RuleAction, RuleSelector},
+};
+
+use crate::difference::{Current, DifferenceError, Wanted, difference};
+
+/// One check for everything that the plan wants, and one for everything of ours
+/// that it does not.
+pub fn read_back(current: &Current, wanted: &Wanted<'_>) -> Result<Vec<Check>, DifferenceError> {
+    // Against a host that has the interfaces and nothing else, all of it is a difference.
+    let mut bare = Current { kernel: current.kernel.clone(), ..Current::default() };
+    bare.routing.interfaces = current.routing.interfaces.clone();
+    for interface in &mut bare.routing.interfaces {
+        (interface.addresses, interface.mtu, interface.infiniband_mode) = (Vec::new(), None, None);
+    }
+    let open = difference(current, wanted)?.steps;
+    let all = difference(&bare, wanted)?.steps;
+    let extra = open.iter().filter(|step| step.desired.is_none());
+    let check = |step: &clearstream_schema::plan::Step| {
+        let expected = step.desired.clone().unwrap_or_else(|| "absent".to_owned());
+        let missing = open.iter().find(|open| open.setting == step.setting);
+        let found = match missing {
+            None => expected.clone(),
+            Some(open) => open.current.clone().unwrap_or_else(|| "absent".to_owned()),
+        };
+        Check {
+            subject: step.setting.to_string(),
+            expected,
+            found: Some(found),
+            holds: missing.is_none(),
+            note: None,
+        }
+    };
+    Ok(all.iter().chain(extra).map(check).collect())
+}
+
+/// Asks the kernel where a packet of each kind goes: to every planned
+/// destination, and out of every table of ours by the rule that leads there.
+pub fn lookups(wanted: &HostRouting, socket: &mut RouteSocket) -> Vec<Check> {
+    let mut checks = Vec::new();
+    for route in &wanted.routes {
+        let ways = ways(wanted, &route.action);
+        if ways.is_empty() {
+            continue;
+        }
+        if route.table == MAIN_TABLE {
+            let question = Question::to(inside(route.destination));
+            checks.push(check(format!("packets to {}", question.to), &question, &ways, socket));
+            continue;
+        }
+        let leads_there =
+            |rule: &&clearstream_schema::routing::RuleEntry| rule.action == RuleAction::Table(route.table);
+        for rule in wanted.rules.iter().filter(leads_there) {
+            if let Some((question, subject)) = selected(&rule.selector, route) {
+                checks.push(check(subject, &question, &ways, socket));
+            }
+        }
+    }
+    checks
+}
+
+/// A packet that a rule selects; `None` for one that only arrives from outside.
+fn selected(selector: &RuleSelector, route: &RouteEntry) -> Option<(Question, String)> {
+    let mut question = Question::to(inside(route.destination));
+    let mut subject = format!("packets to {}", question.to);
+    if selector.inverted || selector.input.is_some() || !selector.other.is_empty() {
+        return None;
+    }
+    if selector.from.is_some_and(|from| from.address.is_ipv4() != question.to.is_ipv4()) {
+        return None;
+    }
+    if let Some(from) = selector.from {
+        question.from = Some(from.address);
+        subject.push_str(&format!(" from {}", from.address));
+    }
+    if let Some((mark, _)) = selector.mark {
+        question.mark = mark;
+        subject.push_str(&format!(" with mark {mark}"));
+    }
+    question.output.clone_from(&selector.output);
+    Some((question, subject))
+}
+
+/// The first address of a network that is no network's own.
+fn inside(prefix: Prefix) -> IpAddr {
+    let network = prefix.network();
+    match network.address {
+        IpAddr::V4(address) if network.length < 31 => IpAddr::V4((u32::from(address) + 1).into()),
+        IpAddr::V6(address) if network.length < 127 => IpAddr::V6((u128::from(address) + 1).into()),
+        address => address,
+    }
+}
+
+type Way = (Option<IpAddr>, Option<String>);
+
+fn ways(wanted: &HostRouting, action: &RouteAction) -> Vec<Way> {
+    let nexthop = |id: u32| wanted.nexthops.iter().find(|nexthop| nexthop.id == id);
+    let gateway = |id: u32| match &nexthop(id)?.target {
+        NexthopTarget::Gateway { via, interface } => Some((Some(*via), Some(interface.clone()))),
+        _ => None,
+    };
+    match action {
+        RouteAction::Link { interface } => vec![(None, Some(interface.clone()))],
+        RouteAction::Gateways(hops) => {
+            hops.iter().map(|hop| (Some(hop.via), hop.interface.clone())).collect()
+        }
+        RouteAction::Nexthop(id) => match nexthop(*id).map(|nexthop| &nexthop.target) {
+            Some(NexthopTarget::Group { members, .. }) => {
+                members.iter().filter_map(|member| gateway(member.id)).collect()
+            }
+            _ => gateway(*id).into_iter().collect(),
+        },
+        RouteAction::Blackhole | RouteAction::Unreachable | RouteAction::Prohibit | RouteAction::Throw => {
+            Vec::new()
+        }
+    }
+}
+
+fn check(subject: String, question: &Question, ways: &[Way], socket: &mut RouteSocket) -> Check {
+    let words = |(via, interface): &Way| match (via, interface) {
+        (Some(via), Some(interface)) => format!("by {via} on {interface}"),
+        (Some(via), None) => format!("by {via}"),
+        (None, interface) => format!("on {}", interface.as_deref().unwrap_or("any interface")),
+    };
+    let expected = ways.iter().map(words).collect::<Vec<_>>().join(" or ");
+    match socket.lookup(question) {
+        Ok(found) => {
+            let way: Way = (found.via, found.interface);
+            let fits = |wanted: &Way| wanted.0 == way.0 && (wanted.1.is_none() || wanted.1 == way.1);
+            let holds = ways.iter().any(fits);
+            Check { subject, expected, found: Some(words(&way)), holds, note: None }
+        }
+        Err(error) => Check { subject, expected, found: None, holds: false, note: Some(error.to_string()) },
+    }
+}
