@@ -28,11 +28,11 @@ mtu = 9000
 [[link.ends]]
 host = "here"
 interface = "eth0"
-addresses = ["10.0.0.1/24"]
+addresses = ["10.0.0.1/24", "fd79::1/64"]
 [[link.ends]]
 host = "there"
 interface = "eth0"
-addresses = ["10.0.0.2/24"]
+addresses = ["10.0.0.2/24", "fd79::2/64"]
 "#
     );
     fs::write(&path, text).unwrap();
@@ -104,6 +104,33 @@ fn root_flow_and_probe_inside_a_lab() {
 }
 
 #[test]
+fn root_an_ipv6_flow_carries_its_code_point_and_keeps_to_its_interface() {
+    let folder = tempfile::tempdir().unwrap();
+    let _lab = Lab::up(&lab_file(folder.path(), "e2e-ipv6", ""), "e2e-ipv6");
+    // AF11 (RFC 2597) is code point 10; the receiving kernel counts by itself.
+    let rules = "table ip6 t { chain c { type filter hook input priority 0; \
+                 ip6 saddr fd79::1 ip6 dscp af11 tcp flags & (syn | ack) == ack counter; }; }";
+    run(&["lab", "exec", "e2e-ipv6", "there", "--", "nft", rules]).ok();
+    let options = ["--lab", "e2e-ipv6", "--address", "fd79::2", "--duration", "500ms", "--warm-up", "0s"];
+    let flow = |interface: &str| {
+        run(&[&["flow"], &options[..], &["--dscp", "10", "--bind-interface", interface, "--json"]].concat())
+    };
+    let document = flow("eth0").json();
+    assert_eq!(document["summary"]["complete"], true);
+    let received = document["summary"]["received_bytes"].as_u64().unwrap();
+    let listed = run(&["lab", "exec", "e2e-ipv6", "there", "--", "nft", "-j", "list", "ruleset"]).ok();
+    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    let counted = listed["nftables"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|object| object["rule"]["expr"].as_array().into_iter().flatten())
+        .find_map(|expression| expression["counter"]["bytes"].as_u64());
+    assert!(counted.unwrap() >= received && received > 0, "{counted:?} counted, {received} received");
+    flow("eth7").refused(2, &["eth7", "No such device"]);
+}
+
+#[test]
 fn root_the_core_that_packets_are_steered_to_is_found() {
     let folder = tempfile::tempdir().unwrap();
     for core in ["0", "1"] {
@@ -140,6 +167,50 @@ fn root_a_study_changes_the_lab_and_puts_it_back() {
     }
     let mtu = run(&["lab", "exec", "e2e-mtu", "there", "--", "cat", "/sys/class/net/eth0/mtu"]);
     assert_eq!(mtu.ok().trim(), "9000");
+}
+
+#[test]
+fn root_faults_of_a_lab_are_made_shown_and_mended() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("e2e-fault.toml");
+    let end = |host: &str, interface: &str, address: &str| {
+        format!("[[switch.ends]]\nhost = \"{host}\"\ninterface = \"{interface}\"\naddresses = [\"{address}/24\"]\n")
+    };
+    let text = format!(
+        "schema = \"clearstream.lab\"\nversion = 1\nname = \"e2e-fault\"\ntitle = \"a lab of a test\"\n\
+         [[host]]\nname = \"here\"\n[[host.route]]\nto = \"default\"\nvia = \"10.0.1.9\"\n\
+         [[host]]\nname = \"gate\"\nrouter = true\n\
+         [[host]]\nname = \"there\"\n[[host.route]]\nto = \"default\"\nvia = \"10.0.2.9\"\n\
+         [[switch]]\nname = \"left\"\n{}{}[[switch]]\nname = \"right\"\n{}{}",
+        end("here", "eth0", "10.0.1.1"),
+        end("gate", "left0", "10.0.1.9"),
+        end("gate", "right0", "10.0.2.9"),
+        end("there", "eth0", "10.0.2.1"),
+    );
+    fs::write(&path, text).unwrap();
+    let _lab = Lab::up(&path, "e2e-fault");
+    let ping = |to: &str| {
+        let arguments = ["lab", "exec", "e2e-fault", "here", "--", "ping", "-c", "2", "-i", "0.1", "-W", "1", to];
+        run(&arguments).code() == 0
+    };
+    assert!(ping("10.0.2.1"));
+    for (fault, at_gate) in
+        [(["gate", "drop"], true), (["gate:right0", "link-down"], true), (["gate", "kill"], false)]
+    {
+        let made = run(&["lab", "fault", "e2e-fault", fault[0], fault[1], "--json"]).json();
+        assert_eq!(made["faults"].as_array().unwrap().len(), 1, "{made}");
+        assert!(!ping("10.0.2.1"), "{fault:?}");
+        assert_eq!(ping("10.0.1.9"), at_gate, "{fault:?}");
+        assert!(run(&["lab", "list"]).ok().contains("running, 1 fault"));
+        assert!(run(&["lab", "show", "e2e-fault"]).ok().contains("broken on purpose: gate"));
+        assert!(run(&["lab", "fault", "e2e-fault", "gate", "--clear"]).ok().contains("mended: gate"));
+        assert!(ping("10.0.2.1"), "{fault:?}");
+    }
+    assert!(run(&["lab", "fault", "e2e-fault", "--clear"]).ok().contains("nothing was broken"));
+    run(&["lab", "fault", "e2e-fault", "here", "drop"]).refused(2, &["no router"]);
+    run(&["lab", "fault", "e2e-fault", "gaet", "kill"]).refused(2, &["here, gate, there"]);
+    run(&["lab", "fault", "e2e-fault", "gate:left0", "kill"]).refused(2, &["`cut`"]);
+    run(&["lab", "fault", "e2e-fault", "gate"]).refused_by_usage("KIND");
 }
 
 const STUDY: &str = r#"

@@ -19,6 +19,7 @@ mod node;
 mod running;
 mod state;
 mod switches;
+mod sysctl;
 mod wire;
 
 pub use error::LabError;

@@ -9,7 +9,7 @@ use clearstream_sys::{
     namespace::{Holder, NamespaceSet},
 };
 
-use crate::LabError;
+use crate::{LabError, sysctl};
 
 /// A host that lives as long as this value.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl Node {
     fn write(&self, settings: &[(&str, &str)], all: bool) -> Result<(), LabError> {
         self.run(|| {
             for (key, value) in settings {
-                match write_sysctl(key, value) {
+                match sysctl::write(key, value) {
                     Err(error) if error.kind() == io::ErrorKind::NotFound && !all => {}
                     outcome => outcome.map_err(|error| self.sysctl_error(key, value, &error))?,
                 }
@@ -147,14 +147,6 @@ impl Node {
 
 fn cores_text(cores: Option<&CoreList>) -> String {
     cores.map_or_else(String::new, CoreList::to_string)
-}
-
-/// `net.ipv4.conf.eth0.rp_filter`, or with slashes where a name has dots in
-/// it: `net/ipv4/conf/eth0.7/rp_filter` (sysctl(8)).
-fn write_sysctl(key: &str, value: &str) -> io::Result<()> {
-    let separator = key.find(['.', '/']).and_then(|at| key.as_bytes().get(at));
-    let path = if separator == Some(&b'/') { key.to_owned() } else { key.replace('.', "/") };
-    fs::write(Path::new("/proc/sys").join(path), value)
 }
 
 /// The kernel's form of a set of cores: hexadecimal words of 32 bits, highest

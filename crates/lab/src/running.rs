@@ -3,6 +3,7 @@
 use std::{
     io::Write,
     net::IpAddr,
+    path::Path,
     process::{Command, Stdio},
 };
 
@@ -109,25 +110,31 @@ impl RunningLab {
         &self.state.file
     }
 
+    /// Folder of the lab's own files, which goes with it.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// Process number of the keeper.
     pub fn keeper_pid(&self) -> u32 {
         self.state.keeper_pid
     }
 
-    /// Makes a command run on a host of the lab: in its namespaces, in the
-    /// directory it would otherwise run in.
-    pub fn command(&self, host: &str, mut command: Command) -> Result<Command, LabError> {
+    /// The namespaces of a host, to open sockets in.
+    pub fn namespaces(&self, host: &str) -> Result<NamespaceSet, LabError> {
         // A keeper that has died has taken the host's process with it, and its
         // number may be another's by now.
         drop(self.connect()?);
         let found = self.state.hosts.iter().find(|state| state.name == host);
         let found = found.ok_or_else(|| no_host(&self.state.file, host))?;
-        let enter = || {
-            NamespaceSet::of_process(found.pid)?.enter_with(&mut command)?;
-            Ok::<(), std::io::Error>(())
-        };
-        let mut enter = enter;
-        enter().map_err(LabError::system(format!("enter the host {host}")))?;
+        NamespaceSet::of_process(found.pid).map_err(LabError::system(format!("enter the host {host}")))
+    }
+
+    /// Makes a command run on a host of the lab: in its namespaces, in the
+    /// directory it would otherwise run in.
+    pub fn command(&self, host: &str, mut command: Command) -> Result<Command, LabError> {
+        let entered = self.namespaces(host)?.enter_with(&mut command);
+        entered.map_err(LabError::system(format!("enter the host {host}")))?;
         command.env(INSTANCE_VARIABLE, &self.state.instance);
         Ok(command)
     }

@@ -110,6 +110,10 @@ impl Folder {
         Ok(Self(labs_folder()?.join(name)))
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
     pub(crate) fn socket(&self) -> PathBuf {
         self.0.join("control.sock")
     }

@@ -155,7 +155,7 @@ impl Writer {
 fn is_done(trial: &TrialDocument) -> bool {
     match &trial.outcome {
         TrialOutcome::Flow(summary) => summary.complete,
-        TrialOutcome::Probe(_) | TrialOutcome::Inspect => true,
+        TrialOutcome::Probe(_) | TrialOutcome::Gateways(_) | TrialOutcome::Inspect => true,
         TrialOutcome::Failed(_) => false,
     }
 }

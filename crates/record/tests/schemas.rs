@@ -109,6 +109,7 @@ fn the_golden_record_is_read() {
         match &trial.outcome {
             TrialOutcome::Inspect => kinds[0] += 1,
             TrialOutcome::Probe(_) => kinds[1] += 1,
+            TrialOutcome::Gateways(_) => panic!("a study without gateways"),
             TrialOutcome::Failed(_) => kinds[2] += 1,
             TrialOutcome::Flow(summary) => {
                 kinds[3] += 1;

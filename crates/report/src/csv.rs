@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use clearstream_record::Reader;
 use clearstream_schema::{
     flow::{FlowSummary, ReceiveMethod},
+    gateways::GatewaySummary,
     probe::ProbeSummary,
     record::{TrialDocument, TrialOutcome},
 };
@@ -13,7 +14,7 @@ use clearstream_schema::{
 use crate::{ReportError, format::level};
 
 /// Columns after the levels.
-const MEASURED: [&str; 20] = [
+const MEASURED: [&str; 26] = [
     "outcome",
     "complete",
     "steady",
@@ -33,6 +34,12 @@ const MEASURED: [&str; 20] = [
     "rtt_p50_ns",
     "rtt_p99_ns",
     "path_mtu_bytes",
+    "other_return_ratio",
+    "hit_count",
+    "stuck_count",
+    "gap_p50_ns",
+    "gap_max_ns",
+    "full_rate_ns",
     "failure",
 ];
 
@@ -69,6 +76,7 @@ fn measured(trial: &TrialDocument) -> BTreeMap<&'static str, String> {
     match &trial.outcome {
         TrialOutcome::Flow(summary) => flow(&mut values, summary),
         TrialOutcome::Probe(summary) => probe(&mut values, summary),
+        TrialOutcome::Gateways(summary) => gateways(&mut values, summary),
         TrialOutcome::Inspect => {
             values.insert("outcome", "inspect".to_owned());
         }
@@ -102,6 +110,21 @@ fn flow(values: &mut BTreeMap<&'static str, String>, summary: &FlowSummary) {
     values.extend(summary.min_rtt_ns.map(|n| ("min_rtt_ns", n.to_string())));
     values.extend(summary.cycles_per_byte_ratio.map(|n| ("cycles_per_byte_ratio", format!("{n:.4}"))));
     values.extend(summary.interrupt_core.as_ref().map(|found| ("interrupt_core", found.core.to_string())));
+}
+
+fn gateways(values: &mut BTreeMap<&'static str, String>, summary: &GatewaySummary) {
+    values.insert("outcome", "gateways".to_owned());
+    values.insert("flows", summary.flow_count.to_string());
+    values.insert("rtt_p50_ns", summary.round_trip_p50_ns.to_string());
+    let returns = summary.other_return_count as f64 / summary.flow_count.max(1) as f64;
+    values.insert("other_return_ratio", format!("{returns:.4}"));
+    if let Some(effect) = &summary.failure {
+        values.insert("hit_count", effect.hit_count.to_string());
+        values.insert("stuck_count", effect.stuck_count.to_string());
+        values.extend(effect.gap_p50_ns.map(|ns| ("gap_p50_ns", ns.to_string())));
+        values.extend(effect.gap_max_ns.map(|ns| ("gap_max_ns", ns.to_string())));
+        values.extend(effect.full_rate_ns.map(|ns| ("full_rate_ns", ns.to_string())));
+    }
 }
 
 /// The first direction: the others are in the record.

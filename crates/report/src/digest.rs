@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use clearstream_record::Reader;
 use clearstream_schema::{
     flow::{Direction, FlowSummary, InterruptCore, ReceiveMethod},
+    gateways::GatewaySummary,
     host::HostReport,
     lab::DelayLineStats,
     probe::ProbeSummary,
@@ -44,6 +45,14 @@ pub(crate) struct FlowTrial {
     pub(crate) discard: bool,
 }
 
+/// A trial with gateways.
+#[derive(Debug)]
+pub(crate) struct GatewayTrial {
+    pub(crate) cell: u32,
+    pub(crate) factors: BTreeMap<String, Value>,
+    pub(crate) summary: GatewaySummary,
+}
+
 /// Trials with the same levels.
 #[derive(Debug, Clone)]
 pub(crate) struct Cell {
@@ -59,6 +68,7 @@ pub(crate) struct ExperimentDigest {
     /// Ascending by number.
     pub(crate) cells: Vec<Cell>,
     pub(crate) probes: Vec<(u32, ProbeSummary)>,
+    pub(crate) gateways: Vec<GatewayTrial>,
     pub(crate) series: Vec<Series>,
 }
 
@@ -147,7 +157,7 @@ impl Cell {
 
 impl ExperimentDigest {
     fn new(spec: Experiment) -> Self {
-        Self { spec, cells: Vec::new(), probes: Vec::new(), series: Vec::new() }
+        Self { spec, cells: Vec::new(), probes: Vec::new(), gateways: Vec::new(), series: Vec::new() }
     }
 
     /// Every flow trial.
@@ -306,6 +316,17 @@ impl Digest {
                 let probe = (trial.trial, (**summary).clone());
                 self.experiment(&trial.experiment).probes.push(probe);
             }
+            TrialOutcome::Gateways(summary) => {
+                for notice in &summary.notices {
+                    self.note(&notice.id, &notice.message, &trial.experiment);
+                }
+                let summary = (**summary).clone();
+                self.experiment(&trial.experiment).gateways.push(GatewayTrial {
+                    cell: trial.cell,
+                    factors: trial.factors,
+                    summary,
+                });
+            }
             TrialOutcome::Inspect => {
                 self.experiment(&trial.experiment);
             }
@@ -382,6 +403,7 @@ fn unknown_experiment(name: &str) -> Experiment {
         figure: Figure::Throughput,
         flow: BTreeMap::new(),
         probe: BTreeMap::new(),
+        gateways: BTreeMap::new(),
         lab: None,
         factors: BTreeMap::new(),
         repetitions: 1,

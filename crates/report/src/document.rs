@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::{
     digest::{Digest, ExperimentDigest},
     figure::{Figure, Table, draw_both, identifier},
-    figures::{cost, delay, goodput, live, matrix, row, staircase, throughput, window},
+    figures::{cost, delay, gateways, goodput, live, matrix, row, staircase, throughput, window},
     format::{bytes, join, level_of, milliseconds, rate},
     machine::{self, Marks},
     settings::SettingRow,
@@ -97,7 +97,7 @@ fn section(digest: &Digest, experiment: &ExperimentDigest) -> Section {
             Kind::LiveTraffic => figures.extend(live::figure(digest, experiment)),
             Kind::PinMatrix => figures.extend(matrix::figures(digest, experiment)),
             Kind::PinRow => figures.extend(row::figure(digest, experiment)),
-            Kind::Throughput | Kind::Topology | Kind::Delay => {}
+            Kind::Throughput | Kind::Topology | Kind::Delay | Kind::Gateways => {}
         }
         // Whatever was asked for, measured goodput is never left out.
         if figures.is_empty() {
@@ -107,6 +107,9 @@ fn section(digest: &Digest, experiment: &ExperimentDigest) -> Section {
         if matches!(experiment.spec.figure, Kind::Throughput | Kind::LiveTraffic) {
             figures.extend(cost::figure(digest, experiment));
         }
+    }
+    if !experiment.gateways.is_empty() {
+        figures.extend(gateways::figures(experiment));
     }
     if !experiment.probes.is_empty() {
         figures.extend(delay::figure(digest, experiment));

@@ -16,6 +16,7 @@ pub mod document;
 pub mod exit;
 pub mod fabric;
 pub mod flow;
+pub mod gateways;
 pub mod host;
 pub mod improvement;
 pub mod lab;

@@ -19,6 +19,7 @@ use crate::{
     TimeSpan,
     control::Failure,
     flow::{FlowSummary, Notice},
+    gateways::GatewaySummary,
     host::HostReport,
     lab::{DelayLineStats, LabFile},
     probe::ProbeSummary,
@@ -101,6 +102,8 @@ pub enum TrialOutcome {
     Flow(Box<FlowSummary>),
     /// A probe ran.
     Probe(Box<ProbeSummary>),
+    /// Flows went through gateways.
+    Gateways(Box<GatewaySummary>),
     /// Hosts were described (they are in the run document).
     Inspect,
     /// It could not be run; the study went on.

@@ -45,6 +45,8 @@ pub enum Workload {
     Probe,
     /// Both hosts described, no traffic.
     Inspect,
+    /// Flows through the gateways of a lab, one of which may fail.
+    Gateways,
 }
 
 /// How the report draws an experiment.
@@ -65,6 +67,8 @@ pub enum Figure {
     Topology,
     /// Delay percentiles.
     Delay,
+    /// Answers over time around the failure of a gateway, shares, ways back.
+    Gateways,
 }
 
 /// One experiment.
@@ -85,7 +89,11 @@ pub struct Experiment {
     /// Fixed probe options, for the probe workload.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub probe: BTreeMap<String, Value>,
-    /// Factor name to levels. A factor is a flow option, `mtu` or `receive-steering` (lab only).
+    /// Fixed options of the gateways workload.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub gateways: BTreeMap<String, Value>,
+    /// Factor name to levels. A factor is an option of the workload, or one that only a lab has:
+    /// `mtu`, `receive-steering`, `routes-over` (`one-gateway`, `all-gateways`).
     /// For a core factor the level list may be one word: `every-core` or `representative-cores`.
     #[serde(default)]
     pub factors: BTreeMap<String, Levels>,
@@ -159,6 +167,9 @@ pub struct Variant {
     /// Probe options.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub probe: BTreeMap<String, Value>,
+    /// Options of the gateways workload.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub gateways: BTreeMap<String, Value>,
     /// Levels that replace those of the factor.
     pub factors: BTreeMap<String, Levels>,
     /// Repetitions.

@@ -7,6 +7,7 @@ use clearstream_record::Side;
 use clearstream_schema::{
     control::Failure,
     flow::{Direction, FlowConfig, FlowSummary, Interval, Notice},
+    gateways::{GatewayConfig, GatewaySummary},
     host::HostReport,
     lab::{DelayLineStats, LabFile},
     probe::{ProbeConfig, ProbeSummary},
@@ -54,6 +55,12 @@ pub trait Bench {
     /// # Errors
     /// Why it ended without a result.
     fn probe(&mut self, config: &ProbeConfig, stop: &AtomicBool) -> Result<ProbeSummary, TrialError>;
+
+    /// Runs one experiment with the lab's gateways.
+    ///
+    /// # Errors
+    /// Why it ended without a result.
+    fn gateways(&mut self, config: &GatewayConfig, stop: &AtomicBool) -> Result<GatewaySummary, TrialError>;
 
     /// Lets the lab's delay lines count anew.
     fn reset_delay_lines(&mut self);

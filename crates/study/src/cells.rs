@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use clearstream_schema::{
     CoreList, TimeSpan,
     flow::{Direction, FlowConfig},
+    gateways::GatewayConfig,
     host::HostReport,
     probe::ProbeConfig,
     study::{Experiment, Levels, Workload},
@@ -28,6 +29,8 @@ pub struct Cell {
     pub flow: FlowConfig,
     /// The probe, for the probe workload.
     pub probe: ProbeConfig,
+    /// The experiment, for the gateways workload.
+    pub gateways: GatewayConfig,
     /// What has to be set around it.
     pub environment: Environment,
     /// Time that one trial measures, warm-up included, without setting up.
@@ -51,6 +54,9 @@ pub(crate) fn cells(
     effective: &Effective,
     around: Surroundings<'_>,
 ) -> Result<Vec<Cell>, StudyError> {
+    if experiment.workload == Workload::Gateways && !around.in_lab {
+        return Err(StudyError::LabWorkload { experiment: experiment.name.clone() });
+    }
     let mut product = vec![BTreeMap::new()];
     for name in in_order(&effective.factors) {
         if factor::is_lab_only(name) && !around.in_lab {
@@ -148,7 +154,7 @@ fn check_cores(kind: Factor, level: &Value, hosts: &[&HostReport]) -> Result<(),
             Steering::Cores(cores) => cores,
             Steering::Off => return Ok(()),
         },
-        Factor::Mtu | Factor::Option => return Ok(()),
+        Factor::Mtu | Factor::RoutesOver | Factor::Option => return Ok(()),
     };
     hosts.iter().try_for_each(|host| cores::check(host, &wanted))
 }
@@ -174,63 +180,73 @@ fn cell(
     number: u32,
     levels: BTreeMap<String, Value>,
 ) -> Result<Cell, StudyError> {
-    let mut flow = FlowConfig::default();
-    let mut probe = ProbeConfig::default();
-    let mut environment = Environment { interface: effective.interface.clone(), ..Environment::default() };
+    let mut cell = Cell {
+        number,
+        factors: BTreeMap::new(),
+        flow: FlowConfig::default(),
+        probe: ProbeConfig::default(),
+        gateways: GatewayConfig::default(),
+        environment: Environment { interface: effective.interface.clone(), ..Environment::default() },
+        time: TimeSpan::default(),
+    };
     let fixed = match experiment.workload {
         Workload::Flow => &effective.flow,
         Workload::Probe => &effective.probe,
+        Workload::Gateways => &effective.gateways,
         Workload::Inspect => &BTreeMap::new(),
     };
     for (name, level) in fixed.iter().chain(&levels) {
-        set(experiment.workload, name, level, &mut flow, &mut probe, &mut environment).map_err(
-            |message| StudyError::Level {
-                experiment: experiment.name.clone(),
-                factor: name.clone(),
-                message,
-            },
-        )?;
+        cell.set(experiment.workload, name, level).map_err(|message| StudyError::Level {
+            experiment: experiment.name.clone(),
+            factor: name.clone(),
+            message,
+        })?;
     }
-    let time = time(experiment.workload, &flow, &probe);
-    Ok(Cell { number, factors: levels, flow, probe, environment, time })
-}
-
-fn set(
-    workload: Workload,
-    name: &str,
-    level: &Value,
-    flow: &mut FlowConfig,
-    probe: &mut ProbeConfig,
-    environment: &mut Environment,
-) -> Result<(), String> {
-    match (Factor::of(workload, name), workload) {
-        (Factor::Mtu, _) => environment.mtu_bytes = Some(factor::mtu(level)?),
-        (Factor::ReceiveSteering, _) => environment.receive_steering = Some(factor::steering(level)?),
-        (_, Workload::Probe) => *probe = factor::with_probe(probe, name, level)?,
-        (_, Workload::Flow | Workload::Inspect) => *flow = factor::with_flow(flow, name, level)?,
-    }
-    Ok(())
+    cell.time = cell.measuring_time(experiment.workload);
+    cell.factors = levels;
+    Ok(cell)
 }
 
 /// Rate assumed for the time of a flow that ends after a number of bytes.
 const ASSUMED_BYTES_PER_SECOND: u64 = 1_250_000_000;
 
-fn time(workload: Workload, flow: &FlowConfig, probe: &ProbeConfig) -> TimeSpan {
-    let nanoseconds = match workload {
-        Workload::Inspect => 0,
-        Workload::Flow => {
-            let measured = match flow.bytes {
-                Some(bytes) => bytes
-                    .0
-                    .saturating_mul(u64::from(flow.flows))
-                    .div_ceil(ASSUMED_BYTES_PER_SECOND)
-                    .saturating_mul(1_000_000_000),
-                None => flow.duration.0,
-            };
-            flow.warm_up.0.saturating_add(measured)
+impl Cell {
+    fn set(&mut self, workload: Workload, name: &str, level: &Value) -> Result<(), String> {
+        match (Factor::of(workload, name), workload) {
+            (Factor::Mtu, _) => self.environment.mtu_bytes = Some(factor::mtu(level)?),
+            (Factor::ReceiveSteering, _) => {
+                self.environment.receive_steering = Some(factor::steering(level)?);
+            }
+            (Factor::RoutesOver, _) => self.environment.routes_over = Some(factor::routes_over(level)?),
+            (_, Workload::Probe) => self.probe = factor::with_option(&self.probe, name, level)?,
+            (_, Workload::Gateways) => self.gateways = factor::with_option(&self.gateways, name, level)?,
+            (_, Workload::Flow | Workload::Inspect) => {
+                self.flow = factor::with_flow(&self.flow, name, level)?;
+            }
         }
-        // UDP and TCP one after the other, from both sides.
-        Workload::Probe => probe.interval.0.saturating_mul(u64::from(probe.count)).saturating_mul(4),
-    };
-    TimeSpan(nanoseconds)
+        Ok(())
+    }
+
+    fn measuring_time(&self, workload: Workload) -> TimeSpan {
+        let nanoseconds = match workload {
+            Workload::Inspect => 0,
+            Workload::Flow => {
+                let measured = match self.flow.bytes {
+                    Some(bytes) => bytes
+                        .0
+                        .saturating_mul(u64::from(self.flow.flows))
+                        .div_ceil(ASSUMED_BYTES_PER_SECOND)
+                        .saturating_mul(1_000_000_000),
+                    None => self.flow.duration.0,
+                };
+                self.flow.warm_up.0.saturating_add(measured)
+            }
+            // UDP and TCP one after the other, from both sides.
+            Workload::Probe => {
+                self.probe.interval.0.saturating_mul(u64::from(self.probe.count)).saturating_mul(4)
+            }
+            Workload::Gateways => self.gateways.time().0,
+        };
+        TimeSpan(nanoseconds)
+    }
 }

@@ -69,6 +69,7 @@ fn check_experiment(place: &Place, experiment: &Experiment) -> Result<(), Proble
     check_name(place, &experiment.name)?;
     check_options(&place.at("flow"), Workload::Flow, &experiment.flow)?;
     check_options(&place.at("probe"), Workload::Probe, &experiment.probe)?;
+    check_options(&place.at("gateways"), Workload::Gateways, &experiment.gateways)?;
     check_factors(&place.at("factors"), experiment, &experiment.factors)?;
     check_repetitions(place, Some(experiment.repetitions))?;
     check_precision(place, experiment.precision_ratio)?;
@@ -87,6 +88,7 @@ fn check_experiment(place: &Place, experiment: &Experiment) -> Result<(), Proble
 fn check_variant(place: &Place, experiment: &Experiment, variant: &Variant) -> Result<(), Problem> {
     check_options(&place.at("flow"), Workload::Flow, &variant.flow)?;
     check_options(&place.at("probe"), Workload::Probe, &variant.probe)?;
+    check_options(&place.at("gateways"), Workload::Gateways, &variant.gateways)?;
     check_factors(&place.at("factors"), experiment, &variant.factors)?;
     check_repetitions(place, variant.repetitions)?;
     check_precision(place, variant.precision_ratio)?;

@@ -162,7 +162,8 @@ fn value(trial: &TrialDocument) -> Option<(Metric, f64)> {
     match &trial.outcome {
         TrialOutcome::Flow(summary) => summary.complete.then_some((Metric::GoodputBps, summary.goodput_bps)),
         TrialOutcome::Probe(summary) => Some((Metric::RoundTripNs, round_trip(summary)?)),
-        TrialOutcome::Inspect | TrialOutcome::Failed(_) => None,
+        // A gap is a matter of retransmission times: medians of cells say little.
+        TrialOutcome::Gateways(_) | TrialOutcome::Inspect | TrialOutcome::Failed(_) => None,
     }
 }
 

@@ -62,6 +62,12 @@ pub enum StudyError {
         /// The factor.
         factor: String,
     },
+    /// A workload that only a lab can do.
+    #[error("experiment {experiment}: gateways fail on purpose in a lab only: use --lab gateways-6")]
+    LabWorkload {
+        /// The experiment.
+        experiment: String,
+    },
     /// A level that this host cannot take.
     #[error("experiment {experiment}: factor \"{factor}\": {message}")]
     Level {

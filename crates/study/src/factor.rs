@@ -1,6 +1,9 @@
 //! What a factor is and which levels it takes.
 
-use clearstream_schema::{CoreList, flow::FlowConfig, probe::ProbeConfig, study::Workload};
+use clearstream_schema::{
+    CoreList, flow::FlowConfig, gateways::GatewayConfig, probe::ProbeConfig, study::Workload,
+};
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::suggest;
@@ -12,6 +15,9 @@ pub(crate) const REPRESENTATIVE_CORES: &str = "representative-cores";
 
 const MTU: &str = "mtu";
 pub(crate) const RECEIVE_STEERING: &str = "receive-steering";
+const ROUTES_OVER: &str = "routes-over";
+/// Factors that only a lab has.
+const LAB_ONLY: [&str; 3] = [MTU, RECEIVE_STEERING, ROUTES_OVER];
 
 /// Where a level goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +30,8 @@ pub(crate) enum Factor {
     Mtu,
     /// Cores that received packets are steered to, in the lab.
     ReceiveSteering,
+    /// Gateways of the lab that traffic is routed over.
+    RoutesOver,
     /// Any other option of the workload; the name is its key.
     Option,
 }
@@ -37,6 +45,18 @@ pub struct Environment {
     pub receive_steering: Option<Steering>,
     /// Lab interface of the listening host to measure to; its first one when absent.
     pub interface: Option<String>,
+    /// Routes over the lab's gateways; none are made when absent.
+    pub routes_over: Option<RoutesOver>,
+}
+
+/// Which gateways of the lab carry the traffic between its networks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RoutesOver {
+    /// The first one, by a plain route on each side.
+    OneGateway,
+    /// All, as the route planner has it.
+    AllGateways,
 }
 
 /// Where received packets are processed.
@@ -53,6 +73,7 @@ impl Factor {
         match (workload, name) {
             (_, MTU) => Self::Mtu,
             (_, RECEIVE_STEERING) => Self::ReceiveSteering,
+            (_, ROUTES_OVER) => Self::RoutesOver,
             (Workload::Flow, "sender-cores") => Self::SenderCores,
             (Workload::Flow, "receiver-cores") => Self::ReceiverCores,
             _ => Self::Option,
@@ -69,6 +90,7 @@ impl Factor {
         match self {
             Self::Mtu => mtu(level).map(drop),
             Self::ReceiveSteering => steering(level).map(drop),
+            Self::RoutesOver => routes_over(level).map(drop),
             Self::SenderCores | Self::ReceiverCores | Self::Option => try_option(workload, name, level),
         }
     }
@@ -76,14 +98,15 @@ impl Factor {
 
 /// Whether only a lab can set this.
 pub(crate) fn is_lab_only(name: &str) -> bool {
-    matches!(name, MTU | RECEIVE_STEERING)
+    LAB_ONLY.contains(&name)
 }
 
 /// Whether an option of the workload takes the value; the message says what to write.
 pub(crate) fn try_option(workload: Workload, key: &str, value: &Value) -> Result<(), String> {
     match workload {
         Workload::Flow => with_flow(&FlowConfig::default(), key, value).map(drop),
-        Workload::Probe => with_probe(&ProbeConfig::default(), key, value).map(drop),
+        Workload::Probe => with_option(&ProbeConfig::default(), key, value).map(drop),
+        Workload::Gateways => with_option(&GatewayConfig::default(), key, value).map(drop),
         Workload::Inspect => Err("the inspect workload has no options".to_owned()),
     }
 }
@@ -93,8 +116,12 @@ pub(crate) fn with_flow(config: &FlowConfig, key: &str, value: &Value) -> Result
     config.with(key, value.clone()).map_err(|error| option_message(error.source.to_string()))
 }
 
-/// The probe with one option set.
-pub(crate) fn with_probe(config: &ProbeConfig, key: &str, value: &Value) -> Result<ProbeConfig, String> {
+/// A workload's options with one set.
+pub(crate) fn with_option<T: Serialize + DeserializeOwned>(
+    config: &T,
+    key: &str,
+    value: &Value,
+) -> Result<T, String> {
     let mut document = serde_json::to_value(config).map_err(|error| error.to_string())?;
     document[key] = value.clone();
     serde_json::from_value(document).map_err(|error| option_message(error.to_string()))
@@ -104,7 +131,7 @@ pub(crate) fn with_probe(config: &ProbeConfig, key: &str, value: &Value) -> Resu
 fn option_message(message: String) -> String {
     match suggest::unknown_name(&message) {
         Some((written, mut known)) => {
-            known.extend([MTU, RECEIVE_STEERING]);
+            known.extend(LAB_ONLY);
             let hint = suggest::hint(written, known.iter().copied());
             format!("there is no option `{written}`{hint} (known: {})", known.join(", "))
         }
@@ -129,4 +156,10 @@ pub(crate) fn steering(level: &Value) -> Result<Steering, String> {
     serde_json::from_value(level.clone()).map(Steering::Cores).map_err(|_| {
         format!("cannot steer to {level}: write a core number, a list as in \"0-3\", or \"off\"")
     })
+}
+
+/// Which gateways carry the traffic.
+pub(crate) fn routes_over(level: &Value) -> Result<RoutesOver, String> {
+    serde_json::from_value(level.clone())
+        .map_err(|_| format!("cannot route over {level}: write \"one-gateway\" or \"all-gateways\""))
 }

@@ -8,8 +8,10 @@ use toml::de::{DeTable, DeValue};
 use crate::{StudyError, check, suggest};
 
 /// Built-in studies, by name.
-const BUILT_IN: &[(&str, &str)] =
-    &[("clearstream-40ge", include_str!("../../../studies/clearstream-40ge.toml"))];
+const BUILT_IN: &[(&str, &str)] = &[
+    ("clearstream-40ge", include_str!("../../../studies/clearstream-40ge.toml")),
+    ("native-client", include_str!("../../../studies/native-client.toml")),
+];
 
 /// Names of the built-in studies.
 pub fn built_in() -> impl Iterator<Item = &'static str> {

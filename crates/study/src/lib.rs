@@ -19,6 +19,7 @@ mod error;
 mod event;
 mod factor;
 pub mod file;
+mod gateways;
 mod peers;
 mod plan;
 mod progress;
@@ -33,7 +34,7 @@ pub use compare::{CellComparison, Comparison, Metric, PRACTICAL_RATIO, Verdict, 
 pub use cores::interrupt_core;
 pub use error::StudyError;
 pub use event::{EndReason, RunEnd, RunRequest, StudyEvent, run_id};
-pub use factor::{Environment, Steering};
+pub use factor::{Environment, RoutesOver, Steering};
 pub use peers::PeerBench;
 pub use plan::{
     ExperimentRow, Plan, PlanOptions, PlanTable, PlannedExperiment, PlannedTrial, TrialRow, plan,

@@ -1,6 +1,6 @@
 //! The bench of real runs: two agents, and perhaps the lab they are in.
 
-use std::{collections::BTreeMap, net::IpAddr, sync::atomic::AtomicBool, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::atomic::AtomicBool, time::Duration};
 
 use clearstream_control::{Peer, PeerError, encoding};
 use clearstream_flow::{FlowError, FlowEvent};
@@ -11,12 +11,16 @@ use clearstream_schema::{
     CoreList,
     control::{AgentEvent, Failure, FailureKind, Reply, Request},
     flow::{Direction, FlowConfig, FlowSummary, Notice},
+    gateways::{GatewayConfig, GatewaySummary},
     host::HostReport,
     lab::{DelayLineStats, LabFile},
     probe::{ProbeConfig, ProbeSummary},
 };
 
-use crate::{Bench, BenchEvent, Environment, Steering, StudyError, TrialError};
+use crate::{
+    Bench, BenchEvent, Environment, RoutesOver, Steering, StudyError, TrialError,
+    gateways::{self, LabRoutes},
+};
 
 /// Two agents and the addresses between them.
 #[derive(Debug)]
@@ -31,6 +35,10 @@ pub struct PeerBench<'a> {
     steering: BTreeMap<(String, String), Option<CoreList>>,
     /// Addresses of the lab interface that is measured over, where one was chosen.
     chosen: Option<(Option<IpAddr>, IpAddr)>,
+    /// Routes over the lab's gateways, where some were put.
+    routes: Option<(RoutesOver, LabRoutes<'a>)>,
+    /// This program, for watches on the lab's hosts.
+    program: PathBuf,
 }
 
 impl<'a> PeerBench<'a> {
@@ -53,7 +61,27 @@ impl<'a> PeerBench<'a> {
             mtus: BTreeMap::new(),
             steering: BTreeMap::new(),
             chosen: None,
+            routes: None,
+            program: PathBuf::from("clearstream"),
         }
+    }
+
+    /// Names the program that is started as `route watch` on hosts of a lab.
+    #[must_use]
+    pub fn with_program(mut self, program: PathBuf) -> Self {
+        self.program = program;
+        self
+    }
+
+    fn set_routes(&mut self, lab: &'a RunningLab, wanted: Option<RoutesOver>) -> Result<(), TrialError> {
+        if self.routes.as_ref().map(|(over, _)| *over) == wanted {
+            return Ok(());
+        }
+        self.routes = None;
+        if let Some(over) = wanted {
+            self.routes = Some((over, gateways::route(lab, over)?));
+        }
+        Ok(())
     }
 
     fn peer(&mut self, side: Side) -> &mut Peer {
@@ -187,6 +215,7 @@ impl Bench for PeerBench<'_> {
         let Some(lab) = self.lab else { return Ok(Vec::new()) };
         self.set_mtus(lab, environment.mtu_bytes)?;
         self.set_steering(lab, environment.receive_steering.as_ref(), direction)?;
+        self.set_routes(lab, environment.routes_over)?;
         Ok(self.choose(lab, environment.interface.as_deref()).into_iter().collect())
     }
 
@@ -222,6 +251,14 @@ impl Bench for PeerBench<'_> {
                     Failure { kind: FailureKind::Internal, message: error.to_string() }.into()
                 }
             })
+    }
+
+    fn gateways(&mut self, config: &GatewayConfig, stop: &AtomicBool) -> Result<GatewaySummary, TrialError> {
+        let lab = self.lab.ok_or_else(|| Failure {
+            kind: FailureKind::Unsupported,
+            message: "gateways fail on purpose in a lab only".to_owned(),
+        })?;
+        gateways::run(lab, &self.program, config, stop)
     }
 
     fn reset_delay_lines(&mut self) {

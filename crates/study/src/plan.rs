@@ -85,6 +85,8 @@ pub(crate) fn usual_overhead(workload: Workload) -> TimeSpan {
     TimeSpan::from_millis(match workload {
         Workload::Flow => 700,
         Workload::Probe => 2000,
+        // Routes, and half of the time watches that have to start.
+        Workload::Gateways => 2500,
         Workload::Inspect => 100,
     })
 }

@@ -39,7 +39,7 @@ pub(crate) struct Progress {
     precise: BTreeSet<(usize, usize)>,
     settled: BTreeSet<u32>,
     /// Measured time around trials, by workload.
-    overhead: [(Workload, Duration); 3],
+    overhead: [(Workload, Duration); 4],
     spent: BTreeMap<usize, Duration>,
     /// First trial of a pass that has no time left: (experiment, repetition).
     closed: BTreeMap<usize, u32>,
@@ -53,7 +53,7 @@ impl Progress {
             values: BTreeMap::new(),
             precise: BTreeSet::new(),
             settled: BTreeSet::new(),
-            overhead: [Workload::Flow, Workload::Probe, Workload::Inspect].map(usual),
+            overhead: [Workload::Flow, Workload::Probe, Workload::Gateways, Workload::Inspect].map(usual),
             spent: BTreeMap::new(),
             closed: BTreeMap::new(),
         }
@@ -84,7 +84,7 @@ impl Progress {
                 self.judge(plan, trial);
                 true
             }
-            TrialOutcome::Probe(_) | TrialOutcome::Inspect => true,
+            TrialOutcome::Probe(_) | TrialOutcome::Gateways(_) | TrialOutcome::Inspect => true,
             TrialOutcome::Flow(_) | TrialOutcome::Failed(_) => false,
         };
         let workload = plan.experiment(trial).workload;

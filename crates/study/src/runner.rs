@@ -317,7 +317,12 @@ impl<B: Bench> Runner<B> {
             }
         }
         self.bench.reset_delay_lines();
-        if workload == Workload::Probe {
+        if workload == Workload::Gateways {
+            measured.outcome = self
+                .bench
+                .gateways(&cell.gateways, stop)
+                .map(|summary| TrialOutcome::Gateways(Box::new(summary)));
+        } else if workload == Workload::Probe {
             measured.outcome =
                 self.bench.probe(&cell.probe, stop).map(|summary| TrialOutcome::Probe(Box::new(summary)));
         } else {

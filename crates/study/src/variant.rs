@@ -47,6 +47,7 @@ impl FromStr for Mode {
 pub(crate) struct Effective {
     pub(crate) flow: BTreeMap<String, Value>,
     pub(crate) probe: BTreeMap<String, Value>,
+    pub(crate) gateways: BTreeMap<String, Value>,
     pub(crate) factors: BTreeMap<String, Levels>,
     pub(crate) repetitions: u32,
     pub(crate) precision_ratio: Option<f64>,
@@ -64,6 +65,7 @@ impl Effective {
         let mut effective = Self {
             flow: common.clone(),
             probe: experiment.probe.clone(),
+            gateways: experiment.gateways.clone(),
             factors: experiment.factors.clone(),
             repetitions: experiment.repetitions,
             precision_ratio: experiment.precision_ratio,
@@ -85,6 +87,7 @@ impl Effective {
     fn change(&mut self, variant: &Variant) {
         self.flow.extend(variant.flow.clone());
         self.probe.extend(variant.probe.clone());
+        self.gateways.extend(variant.gateways.clone());
         self.factors.extend(variant.factors.clone());
         self.repetitions = variant.repetitions.unwrap_or(self.repetitions);
         self.precision_ratio = variant.precision_ratio.or(self.precision_ratio);

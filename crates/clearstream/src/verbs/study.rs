@@ -10,6 +10,7 @@ use clearstream_record::{Reader, Side};
 use clearstream_schema::{
     TimeSpan,
     flow::Interval,
+    gateways::GatewaySummary,
     record::{TrialDocument, TrialOutcome},
 };
 use clearstream_study::{
@@ -19,7 +20,7 @@ use clearstream_study::{
 
 use super::inspect::write;
 use crate::{
-    endpoints::{Endpoints, PathArgs},
+    endpoints::{Endpoints, PathArgs, own_program},
     exit::CommandError,
     interrupt,
     output::{
@@ -131,7 +132,8 @@ impl RunArgs {
             ends.server_address,
             ends.client_address,
             ends.lab.as_ref(),
-        );
+        )
+        .with_program(own_program()?);
         if self.dry_run {
             return dry_run(&request, &mut bench, self.json);
         }
@@ -324,7 +326,20 @@ fn result(document: &TrialDocument) -> String {
             .map(|stats| time(stats.mean_ns))
             .collect::<Vec<_>>()
             .join(" there, "),
+        TrialOutcome::Gateways(summary) => gateways(summary),
         TrialOutcome::Inspect => "described".to_owned(),
         TrialOutcome::Failed(failure) => format!("failed: {failure}"),
     }
+}
+
+/// Ways back, and what a failure did.
+fn gateways(summary: &GatewaySummary) -> String {
+    let returns = 100.0 * summary.other_return_count as f64 / summary.flow_count.max(1) as f64;
+    let ways = format!("{} flows, {returns:.0} % return by another gateway", summary.flow_count);
+    let Some(effect) = &summary.failure else { return ways };
+    let gap = effect.gap_max_ns.map_or_else(|| "-".to_owned(), time);
+    format!(
+        "{}: {} flows of it, {} stuck, the others without an answer for {gap} at most; {ways}",
+        effect.gateway, effect.hit_count, effect.stuck_count
+    )
 }

@@ -65,6 +65,7 @@ fn run_trial(
     let outcome = match cell.workload {
         Workload::Inspect => TrialOutcome::Inspect,
         Workload::Probe => TrialOutcome::Probe(Box::new(sample::probe(noise))),
+        Workload::Gateways => TrialOutcome::Gateways(Box::new(sample::gateways(noise))),
         Workload::Flow if shape.failing_trial == Some(trial) => TrialOutcome::Failed(Failure {
             kind: FailureKind::InUse,
             message: "port 5001 is in use on the server; choose another with --destination-port".to_owned(),

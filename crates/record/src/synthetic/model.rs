@@ -263,6 +263,7 @@ fn experiment<const N: usize>(
         figure,
         flow: BTreeMap::new(),
         probe: BTreeMap::new(),
+        gateways: BTreeMap::new(),
         factors: factors.into_iter().map(|(key, levels)| (key.to_owned(), Levels::Listed(levels))).collect(),
         repetitions: 1,
         precision_ratio: None,

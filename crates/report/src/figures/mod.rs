@@ -3,6 +3,7 @@
 
 pub(crate) mod cost;
 pub(crate) mod delay;
+pub(crate) mod gateways;
 pub(crate) mod goodput;
 pub(crate) mod live;
 pub(crate) mod matrix;

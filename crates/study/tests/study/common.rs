@@ -11,6 +11,7 @@ use clearstream_record::Side;
 use clearstream_schema::{
     control::{Failure, FailureKind},
     flow::{Direction, FlowConfig, FlowSummary, Interval, Notice, SideInterval},
+    gateways::{GatewayConfig, GatewaySummary},
     host::{HOST_SCHEMA, HostReport, Interrupt, LlcGroup, Nic, NumaNode, Package, ProcessingUnit},
     lab::{DelayLineStats, LAB_SCHEMA, LabFile},
     probe::{ProbeConfig, ProbeSummary},
@@ -225,6 +226,14 @@ impl Bench for FakeBench {
             "complete": complete,
         }))
         .unwrap())
+    }
+
+    fn gateways(
+        &mut self,
+        _config: &GatewayConfig,
+        _stop: &AtomicBool,
+    ) -> Result<GatewaySummary, TrialError> {
+        Err(Failure { kind: FailureKind::Unsupported, message: "no gateways".to_owned() }.into())
     }
 
     fn probe(&mut self, config: &ProbeConfig, _stop: &AtomicBool) -> Result<ProbeSummary, TrialError> {

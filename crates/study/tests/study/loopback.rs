@@ -93,6 +93,7 @@ impl Handler for Agent {
                 Ok(Reply::Empty)
             }
             Request::Plan(_) => panic!("a study changes nothing"),
+            Request::Route(_) => panic!("a study proves no routes"),
             Request::Shutdown => Ok(Reply::Empty),
         }
     }
@@ -146,6 +147,7 @@ fn real_agents_leave_a_whole_record() {
                 assert_eq!(u64::from(summary.requested.flows), trial.factors["flows"].as_u64().unwrap());
             }
             TrialOutcome::Probe(summary) => assert_eq!(summary.directions.len(), 2),
+            TrialOutcome::Gateways(_) => panic!("there is no lab"),
             TrialOutcome::Inspect => assert_eq!(trial.experiment, "hosts"),
             TrialOutcome::Failed(failure) => {
                 assert_eq!(trial.experiment, "taken");

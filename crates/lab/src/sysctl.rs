@@ -1,0 +1,60 @@
+//! Sysctls of a running host: read and set from outside.
+
+use std::{fs, io, path::PathBuf};
+
+use crate::{LabError, RunningLab};
+
+/// `net.ipv4.conf.eth0.rp_filter`, or with slashes where a name has dots in
+/// it: `net/ipv4/conf/eth0.7/rp_filter` (sysctl(8)).
+pub(crate) fn path(key: &str) -> PathBuf {
+    let separator = key.find(['.', '/']).and_then(|at| key.as_bytes().get(at));
+    let path = if separator == Some(&b'/') { key.to_owned() } else { key.replace('.', "/") };
+    PathBuf::from("/proc/sys").join(path)
+}
+
+pub(crate) fn write(key: &str, value: &str) -> io::Result<()> {
+    fs::write(path(key), value)
+}
+
+impl RunningLab {
+    /// Sets sysctls of a host, in order, and gives those that were different,
+    /// with their former values. Where one cannot be set, those before it are
+    /// put back.
+    ///
+    /// # Errors
+    /// No such host, or a sysctl that it does not have or take.
+    pub fn set_sysctls(
+        &self,
+        host: &str,
+        wanted: &[(String, String)],
+    ) -> Result<Vec<(String, String)>, LabError> {
+        let inside = self.namespaces(host)?.run(|| {
+            let mut before = Vec::new();
+            for (key, value) in wanted {
+                let outcome = fs::read_to_string(path(key)).and_then(|old| {
+                    // Several numbers are separated by tabs when read.
+                    let old = old.split_whitespace().collect::<Vec<&str>>().join(" ");
+                    if old != *value {
+                        write(key, value)?;
+                        before.push((key.clone(), old));
+                    }
+                    Ok(())
+                });
+                if let Err(error) = outcome {
+                    for (key, old) in before.iter().rev() {
+                        // The error that matters is the first one.
+                        let _ = write(key, old);
+                    }
+                    return Err(LabError::Sysctl {
+                        host: host.to_owned(),
+                        key: key.clone(),
+                        value: value.clone(),
+                        reason: error.to_string(),
+                    });
+                }
+            }
+            Ok(before)
+        });
+        inside.map_err(LabError::system(format!("enter {host}")))?
+    }
+}

@@ -1,0 +1,395 @@
+//! Flows through gateways: what each carried against its weight and by which
+//! way answers returned; answers over time around the failure of a gateway, and
+//! how long flows were without one.
+
+use std::collections::BTreeMap;
+
+use clearstream_schema::gateways::{FailureEffect, GatewayShare, GatewaySummary};
+use serde_json::Value;
+
+use crate::{
+    digest::{ExperimentDigest, GatewayTrial},
+    figure::{Figure, LegendItem, Table, draw_both, identifier},
+    figures::{goodput::sentence_case, series_class},
+    format::{count, join, level_of, milliseconds, percent},
+    svg::{
+        Svg,
+        plot::{Area, Plot, Size, tick_labels},
+        scale::{Scale, ticks_between},
+    },
+};
+
+/// Trials with the same levels.
+pub(crate) struct Group<'a> {
+    factors: &'a BTreeMap<String, Value>,
+    trials: Vec<&'a GatewaySummary>,
+}
+
+/// The trials of an experiment by their levels, in the order of the study.
+pub(crate) fn groups(experiment: &ExperimentDigest) -> Vec<Group<'_>> {
+    let mut sorted: Vec<&GatewayTrial> = experiment.gateways.iter().collect();
+    sorted.sort_by_key(|trial| trial.cell);
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for trial in sorted {
+        match groups.last_mut().filter(|group| *group.factors == trial.factors) {
+            Some(group) => group.trials.push(&trial.summary),
+            None => groups.push(Group { factors: &trial.factors, trials: vec![&trial.summary] }),
+        }
+    }
+    groups
+}
+
+impl Group<'_> {
+    /// Its levels in words.
+    pub(crate) fn label(&self) -> String {
+        let words: Vec<String> = self
+            .factors
+            .iter()
+            .map(|(name, value)| match (name.as_str(), value) {
+                ("watch", Value::Bool(true)) => "with watch".to_owned(),
+                ("watch", Value::Bool(false)) => "without watch".to_owned(),
+                ("failure", Value::String(word)) => failure_word(word).to_owned(),
+                _ => level_of(name, value),
+            })
+            .collect();
+        if words.is_empty() { "all trials".to_owned() } else { words.join(", ") }
+    }
+
+    fn effects(&self) -> impl Iterator<Item = &FailureEffect> {
+        self.trials.iter().filter_map(|trial| trial.failure.as_ref())
+    }
+
+    /// Longest time without an answer of every flow that used the failed
+    /// gateway and came back, all trials together, ascending.
+    pub(crate) fn gaps(&self) -> Vec<u64> {
+        let mut gaps: Vec<u64> = Vec::new();
+        for trial in &self.trials {
+            let Some(effect) = &trial.failure else { continue };
+            let gateway = Some(effect.gateway.clone());
+            let hit = trial.flows.iter().filter(|flow| flow.forward == gateway || flow.reply == gateway);
+            gaps.extend(hit.filter(|flow| !flow.stuck).map(|flow| flow.gap_ns));
+        }
+        gaps.sort_unstable();
+        gaps
+    }
+
+    /// Flows that used the failed gateway, and those of them that got stuck.
+    pub(crate) fn hit(&self) -> (u64, u64) {
+        self.effects()
+            .fold((0, 0), |(hit, stuck), effect| (hit + effect.hit_count, stuck + effect.stuck_count))
+    }
+
+    /// Whether it is about failures with a watch.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.trials.iter().any(|trial| trial.config.watch && trial.failure.is_some())
+    }
+
+    fn shares(&self) -> Vec<GatewayShare> {
+        let mut sum: Vec<GatewayShare> = Vec::new();
+        for trial in &self.trials {
+            for gateway in &trial.gateways {
+                match sum.iter_mut().find(|known| known.name == gateway.name) {
+                    Some(known) => {
+                        known.forward_count += gateway.forward_count;
+                        known.reply_count += gateway.reply_count;
+                    }
+                    None => sum.push(gateway.clone()),
+                }
+            }
+        }
+        sum
+    }
+
+    fn returns(&self) -> (u64, u64) {
+        self.trials.iter().fold((0, 0), |(flows, other), trial| {
+            (flows + trial.flow_count, other + trial.other_return_count)
+        })
+    }
+}
+
+fn failure_word(word: &str) -> &str {
+    match word {
+        "silent" => "dies silently",
+        "not-forwarding" => "stops forwarding",
+        "one-side" => "loses the servers' side",
+        "none" => "no failure",
+        other => other,
+    }
+}
+
+/// All figures of an experiment with gateways.
+pub(crate) fn figures(experiment: &ExperimentDigest) -> Vec<Figure> {
+    let groups = groups(experiment);
+    let failing = groups.iter().any(|group| group.effects().next().is_some());
+    let first = if failing { failures(experiment, &groups) } else { shares(experiment, &groups) };
+    first.into_iter().collect()
+}
+
+fn failures(experiment: &ExperimentDigest, groups: &[Group<'_>]) -> Option<Figure> {
+    let finding = failure_finding(groups)?;
+    let id = identifier(&[&experiment.spec.name, "failure"]);
+    let title = format!("{}: answers around the failure", experiment.spec.title);
+    let legend = groups
+        .iter()
+        .enumerate()
+        .map(|(index, group)| LegendItem::new(format!("line {}", series_class(index)), group.label()))
+        .collect();
+    Some(Figure {
+        drawings: draw_both(&id, &title, &finding, |size| draw_failures(groups, size)),
+        notes: vec![
+            "A flow asks again when its answer has come, so a flow without a way sends nothing.".to_owned(),
+            "Every host of the lab has a hash seed of its own, as machines have.".to_owned(),
+        ],
+        legend,
+        table: failure_table(groups),
+        published: experiment.spec.published.clone(),
+        id,
+        title,
+        finding,
+    })
+}
+
+/// Times without an answer, with and without a watch.
+fn failure_finding(groups: &[Group<'_>]) -> Option<String> {
+    let sentence = |watched: bool| {
+        let of_kind: Vec<&Group<'_>> = groups
+            .iter()
+            .filter(|group| group.effects().next().is_some() && group.is_watched() == watched)
+            .collect();
+        let (hit, stuck) =
+            of_kind.iter().map(|group| group.hit()).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        let mut gaps: Vec<u64> = of_kind.iter().flat_map(|group| group.gaps()).collect();
+        gaps.sort_unstable();
+        if hit == 0 {
+            return None;
+        }
+        let word = if watched { "with watch" } else { "without watch" };
+        let back = match (middle(&gaps), gaps.last()) {
+            (Some(median), Some(longest)) => format!(
+                "the others had no answer for {} (median), {} at most",
+                milliseconds(median as f64),
+                milliseconds(*longest as f64)
+            ),
+            _ => "no other came back".to_owned(),
+        };
+        Some(format!("{word} {stuck} of {hit} flows of a failed gateway stayed without an answer, {back}"))
+    };
+    let parts: Vec<String> = [true, false].into_iter().filter_map(sentence).collect();
+    (!parts.is_empty()).then(|| sentence_case(&format!("{}.", parts.join("; "))))
+}
+
+fn middle(sorted: &[u64]) -> Option<u64> {
+    sorted.get(sorted.len().checked_sub(1)? / 2).copied()
+}
+
+/// Answers as a share of those before the failure, median over trials; seconds
+/// from the failure.
+fn answers(group: &Group<'_>) -> Vec<(f64, f64)> {
+    let mut by_step: BTreeMap<i64, Vec<f64>> = BTreeMap::new();
+    for trial in &group.trials {
+        let Some(effect) = &trial.failure else { continue };
+        let step_ns = trial.step_ns.max(1);
+        let usual = trial.answers_per_second * step_ns as f64 / 1e9;
+        let failing = i64::try_from(effect.at_ns / step_ns).unwrap_or(i64::MAX);
+        for (step, count) in (0i64..).zip(&trial.series) {
+            by_step.entry(step - failing).or_default().push(f64::from(*count) / usual.max(1e-9));
+        }
+    }
+    let step_seconds = group.trials.first().map_or(0.1, |trial| trial.step_ns as f64 / 1e9);
+    by_step
+        .into_iter()
+        .map(|(step, mut shares)| {
+            shares.sort_by(f64::total_cmp);
+            (step as f64 * step_seconds, shares[(shares.len() - 1) / 2])
+        })
+        .collect()
+}
+
+fn draw_failures(groups: &[Group<'_>], size: Size) -> Svg {
+    let lines: Vec<Vec<(f64, f64)>> = groups.iter().map(answers).collect();
+    let points = || lines.iter().flatten();
+    let first = points().map(|point| point.0).fold(0.0, f64::min);
+    let last = points().map(|point| point.0).fold(1.0, f64::max);
+    let highest = points().map(|point| point.1 * 100.0).fold(100.0, f64::max);
+    let (y, y_ticks) = Scale::from_zero(highest, 5);
+    let svg = Svg::new(size.width(), size.pick(340.0, 270.0));
+    let area = Area {
+        left: size.pick(56.0, 44.0),
+        right: svg.width - size.pick(24.0, 10.0),
+        top: 40.0,
+        bottom: svg.height - 44.0,
+    };
+    let x = Scale::Linear { domain: (first, last), range: (0.0, 1.0) };
+    let x_ticks = tick_labels(&ticks_between(first, last, size.pick(10, 5)));
+    let mut plot =
+        Plot::on(svg, area, (x, x_ticks, "s after the failure"), (y, tick_labels(&y_ticks), "% of answers"));
+    plot.rule_at(0.0, "axis", "the gateway fails", 0);
+    for (index, line) in lines.iter().enumerate() {
+        let line: Vec<(f64, f64)> = line.iter().map(|(at, share)| (*at, share * 100.0)).collect();
+        plot.line(&line, &format!("line {}", series_class(index)));
+    }
+    plot.svg
+}
+
+fn failure_table(groups: &[Group<'_>]) -> Table {
+    let mut table = Table::new(
+        "Flows around the failure of a gateway, all trials of a cell together",
+        &[
+            "Cell",
+            "#Trials",
+            "#Flows of the gateway",
+            "#Stuck",
+            "#Without an answer, median, ms",
+            "#Longest, ms",
+            "#Full rate after, median, ms",
+            "#Other flows, longest, ms",
+            "#Before the failure, longest, ms",
+        ],
+    );
+    for group in groups {
+        let (hit, stuck) = group.hit();
+        let gaps = group.gaps();
+        let mut full: Vec<u64> = group.effects().filter_map(|effect| effect.full_rate_ns).collect();
+        full.sort_unstable();
+        let trials = group.effects().count();
+        let full_text = match middle(&full) {
+            Some(median) if full.len() == trials => in_ms(Some(median)),
+            Some(_) => format!("not in {} of {trials}", trials - full.len()),
+            None => "never".to_owned(),
+        };
+        table.push(vec![
+            group.label(),
+            trials.to_string(),
+            hit.to_string(),
+            stuck.to_string(),
+            in_ms(middle(&gaps)),
+            in_ms(gaps.last().copied()),
+            full_text,
+            in_ms(group.effects().map(|effect| effect.spared_gap_max_ns).max()),
+            in_ms(group.trials.iter().map(|trial| trial.quiet_max_ns).max()),
+        ]);
+    }
+    table
+}
+
+fn in_ms(ns: Option<u64>) -> String {
+    ns.map_or_else(|| "\u{2013}".to_owned(), |ns| format!("{:.0}", ns as f64 / 1e6))
+}
+
+fn shares(experiment: &ExperimentDigest, groups: &[Group<'_>]) -> Option<Figure> {
+    let finding = share_finding(groups)?;
+    let id = identifier(&[&experiment.spec.name, "shares"]);
+    let title = format!("{}: what each gateway carried", experiment.spec.title);
+    Some(Figure {
+        drawings: draw_both(&id, &title, &finding, |size| draw_shares(groups, size)),
+        notes: vec![
+            "Counted at the gateways, packet by packet, with the flow's own addresses and ports.".to_owned(),
+        ],
+        legend: vec![
+            LegendItem::new("box s0", "requests"),
+            LegendItem::new("box s1", "answers"),
+            LegendItem::new("line thin", "share by weight"),
+        ],
+        table: share_table(groups),
+        published: experiment.spec.published.clone(),
+        id,
+        title,
+        finding,
+    })
+}
+
+fn share_finding(groups: &[Group<'_>]) -> Option<String> {
+    let parts: Vec<String> = groups
+        .iter()
+        .filter_map(|group| {
+            let (flows, other) = group.returns();
+            let worst =
+                group.shares().iter().filter_map(|one| deviation(one, &group.shares())).fold(0.0, f64::max);
+            (flows > 0).then(|| {
+                format!(
+                    "{}: {}, shares within {} of the weights, {} return by another gateway",
+                    group.label(),
+                    count(usize::try_from(flows).unwrap_or(usize::MAX), "flow"),
+                    percent(worst),
+                    percent(other as f64 / flows as f64)
+                )
+            })
+        })
+        .collect();
+    (!parts.is_empty()).then(|| sentence_case(&format!("{}.", join(&parts))))
+}
+
+/// How far the requests of a gateway are from its share by weight, as a part of it.
+fn deviation(gateway: &GatewayShare, all: &[GatewayShare]) -> Option<f64> {
+    let flows: u64 = all.iter().map(|one| one.forward_count).sum();
+    let weights: u64 = all.iter().map(|one| u64::from(one.weight)).sum();
+    let expected = flows as f64 * f64::from(gateway.weight) / weights.max(1) as f64;
+    (expected > 0.0).then(|| (gateway.forward_count as f64 / expected - 1.0).abs())
+}
+
+fn draw_shares(groups: &[Group<'_>], size: Size) -> Svg {
+    let height = size.pick(170.0, 150.0);
+    let mut svg = Svg::new(size.width(), height * groups.len() as f64 + 16.0);
+    for (index, group) in groups.iter().enumerate() {
+        let all = group.shares();
+        let total = |way: fn(&GatewayShare) -> u64| all.iter().map(way).sum::<u64>().max(1) as f64;
+        let (forward, reply) = (total(|one| one.forward_count), total(|one| one.reply_count));
+        let weights = all.iter().map(|one| u64::from(one.weight)).sum::<u64>().max(1) as f64;
+        let highest = all
+            .iter()
+            .flat_map(|one| [one.forward_count as f64 / forward, one.reply_count as f64 / reply])
+            .fold(0.01, f64::max);
+        let top = height * index as f64 + 34.0;
+        let bottom = height * (index + 1) as f64 - 24.0;
+        let (left, right) = (size.pick(56.0, 40.0), svg.width - 16.0);
+        let step = (right - left) / all.len().max(1) as f64;
+        let y = |share: f64| bottom - (bottom - top) * share / highest;
+        svg.text(left, top - 14.0, "panel start", &group.label());
+        svg.line((left, bottom), (right, bottom), "axis");
+        for (place, gateway) in all.iter().enumerate() {
+            let start = left + step * place as f64;
+            let bars = [
+                (gateway.forward_count as f64 / forward, "s0", "requests"),
+                (gateway.reply_count as f64 / reply, "s1", "answers"),
+            ];
+            for (number, (share, class, word)) in bars.into_iter().enumerate() {
+                let x = start + step * (0.16 + 0.34 * number as f64);
+                let tip = format!("{}: {} of the {word}", gateway.name, percent(share));
+                svg.tipped(&tip, |svg| {
+                    svg.rounded(x, y(share), step * 0.32, bottom - y(share), 2.0, class);
+                });
+            }
+            let expected = y(f64::from(gateway.weight) / weights);
+            svg.line((start + step * 0.1, expected), (start + step * 0.9, expected), "line thin");
+            svg.text(start + step * 0.5, bottom + 16.0, "tick middle", &gateway.name);
+        }
+    }
+    svg
+}
+
+fn share_table(groups: &[Group<'_>]) -> Table {
+    let mut table = Table::new(
+        "Flows by gateway",
+        &["Cell", "Gateway", "#Weight", "#Share by weight", "#Requests", "#Of all", "#Answers", "#Of all"],
+    );
+    for group in groups {
+        let all = group.shares();
+        let weights: u64 = all.iter().map(|one| u64::from(one.weight)).sum();
+        let forward: u64 = all.iter().map(|one| one.forward_count).sum();
+        let reply: u64 = all.iter().map(|one| one.reply_count).sum();
+        let share = |part: u64, whole: u64| percent(part as f64 / whole.max(1) as f64);
+        for gateway in &all {
+            table.push(vec![
+                group.label(),
+                gateway.name.clone(),
+                gateway.weight.to_string(),
+                share(gateway.weight.into(), weights),
+                gateway.forward_count.to_string(),
+                share(gateway.forward_count, forward),
+                gateway.reply_count.to_string(),
+                share(gateway.reply_count, reply),
+            ]);
+        }
+    }
+    table
+}

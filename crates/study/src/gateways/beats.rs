@@ -1,0 +1,235 @@
+//! Request/response flows through a lab: each asks at a fixed rhythm, over TCP,
+//! and when its answers came is kept. One thread asks, one answers; the sockets
+//! are opened in the hosts' namespaces and stay in them.
+
+use std::{
+    io::{self, ErrorKind, Read, Write},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use clearstream_sys::namespace::NamespaceSet;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// Bytes of a request and of its answer.
+const MESSAGE_BYTES: usize = 64;
+/// How long a flow may take to be opened.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How often the threads look whether they are to stop.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Answers every request until it is dropped.
+#[derive(Debug)]
+pub(super) struct Answerer {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Answerer {
+    /// Listens at an address of each of these hosts; gives the ports too.
+    pub(super) fn open(hosts: &[(NamespaceSet, IpAddr)]) -> io::Result<(Self, Vec<SocketAddr>)> {
+        let listen = |(namespaces, address): &(NamespaceSet, IpAddr)| -> io::Result<TcpListener> {
+            let listener = namespaces.run(|| TcpListener::bind((*address, 0)))??;
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        };
+        let listeners = hosts.iter().map(listen).collect::<io::Result<Vec<TcpListener>>>()?;
+        let places = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<_>>()?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopping = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name("gateways-answer".to_owned())
+            .spawn(move || answer(&listeners, &stopping))?;
+        Ok((Self { stop, thread: Some(thread) }, places))
+    }
+}
+
+impl Drop for Answerer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic in it has been printed; there is nothing left to undo.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn answer(listeners: &[TcpListener], stop: &AtomicBool) {
+    let mut streams: Vec<TcpStream> = Vec::new();
+    let mut buffer = [0; 16 * MESSAGE_BYTES];
+    while !stop.load(Ordering::Relaxed) {
+        let ready =
+            wait(listeners.iter().map(PollFd::new_in).chain(streams.iter().map(PollFd::new_in)), LOOK);
+        let (new, known) = ready.split_at(listeners.len().min(ready.len()));
+        let mut gone = Vec::new();
+        for (place, ready) in known.iter().enumerate() {
+            if *ready && !echo(&mut streams[place], &mut buffer) {
+                gone.push(place);
+            }
+        }
+        for place in gone.into_iter().rev() {
+            streams.swap_remove(place);
+        }
+        for (listener, _) in listeners.iter().zip(new).filter(|(_, ready)| **ready) {
+            while let Ok((stream, _)) = listener.accept() {
+                // Answers leave at once; without either the flow would only be slower.
+                let _ = stream.set_nodelay(true);
+                if stream.set_nonblocking(true).is_ok() {
+                    streams.push(stream);
+                }
+            }
+        }
+    }
+}
+
+/// Sends back what came; false when the flow is over.
+fn echo(stream: &mut TcpStream, buffer: &mut [u8]) -> bool {
+    match stream.read(buffer) {
+        Ok(0) => false,
+        // A socket that takes no 64 bytes has an answer waiting in it already,
+        // and its peer asks once at a time.
+        Ok(count) => stream.write_all(&buffer[..count]).is_ok(),
+        Err(error) => matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
+    }
+}
+
+trait ForReading<'fd> {
+    fn new_in<F: std::os::fd::AsFd>(fd: &'fd F) -> Self;
+}
+
+impl<'fd> ForReading<'fd> for PollFd<'fd> {
+    fn new_in<F: std::os::fd::AsFd>(fd: &'fd F) -> Self {
+        PollFd::new(fd, PollFlags::IN)
+    }
+}
+
+/// Waits until one can be read; which ones can.
+fn wait<'fd>(polled: impl Iterator<Item = PollFd<'fd>>, longest: Duration) -> Vec<bool> {
+    let mut polled: Vec<PollFd<'fd>> = polled.collect();
+    let timeout = Timespec { tv_sec: 0, tv_nsec: longest.subsec_nanos().into() };
+    // An interruption is as good as a timeout.
+    let _ = poll(&mut polled, Some(&timeout));
+    polled.iter().map(|one| !one.revents().is_empty()).collect()
+}
+
+/// A flow between two hosts.
+#[derive(Debug)]
+pub(super) struct Beat {
+    stream: TcpStream,
+    pub(super) from: SocketAddr,
+    pub(super) to: SocketAddr,
+    /// Number of the client and of the server.
+    pub(super) pair: (usize, usize),
+    /// When answers came, nanoseconds from the start.
+    pub(super) answers_ns: Vec<u64>,
+    /// From request to answer.
+    pub(super) round_trips_ns: Vec<u64>,
+    next_ns: u64,
+    asked_ns: Option<u64>,
+    received: usize,
+    over: bool,
+}
+
+/// Opens flows from a host to these places, as applications do: the kernel
+/// chooses the port. Those that cannot be opened are left out.
+pub(super) fn open(
+    namespaces: &NamespaceSet,
+    client: usize,
+    servers: &[(usize, SocketAddr)],
+) -> io::Result<Vec<Beat>> {
+    let connect = |(server, to): &(usize, SocketAddr)| -> io::Result<Beat> {
+        let stream = TcpStream::connect_timeout(to, PATIENCE)?;
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        let from = stream.local_addr()?;
+        Ok(Beat {
+            stream,
+            from,
+            to: *to,
+            pair: (client, *server),
+            answers_ns: Vec::new(),
+            round_trips_ns: Vec::new(),
+            next_ns: 0,
+            asked_ns: None,
+            received: 0,
+            over: false,
+        })
+    };
+    namespaces.run(|| servers.iter().filter_map(|server| connect(server).ok()).collect())
+}
+
+/// Asks over every flow once in `interval`, staggered, until `end_ns` after the
+/// start of the clock or until told to stop. A flow whose answer has not come
+/// asks again only when it has.
+pub(super) fn run(beats: &mut [Beat], interval: Duration, clock: &Instant, end_ns: u64, stop: &AtomicBool) {
+    let interval_ns = nanoseconds(interval).max(1);
+    let count = beats.len().max(1) as u64;
+    for (place, beat) in beats.iter_mut().enumerate() {
+        beat.next_ns = interval_ns * place as u64 / count;
+    }
+    loop {
+        let now_ns = nanoseconds(clock.elapsed());
+        if now_ns >= end_ns || stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut next_ns = now_ns + nanoseconds(LOOK);
+        for beat in beats.iter_mut().filter(|beat| !beat.over && beat.asked_ns.is_none()) {
+            if beat.next_ns <= now_ns {
+                beat.ask(now_ns, interval_ns);
+            } else {
+                next_ns = next_ns.min(beat.next_ns);
+            }
+        }
+        // What is over would be readable for ever.
+        let open: Vec<usize> = (0..beats.len()).filter(|place| !beats[*place].over).collect();
+        let polled = open.iter().map(|place| PollFd::new_in(&beats[*place].stream));
+        let ready = wait(polled, Duration::from_nanos(next_ns.saturating_sub(now_ns)));
+        let now_ns = nanoseconds(clock.elapsed());
+        for (place, _) in open.iter().zip(&ready).filter(|(_, ready)| **ready) {
+            beats[*place].take(now_ns);
+        }
+    }
+}
+
+impl Beat {
+    fn ask(&mut self, now_ns: u64, interval_ns: u64) {
+        self.next_ns = (self.next_ns + interval_ns).max(now_ns);
+        match self.stream.write(&[0x5a; MESSAGE_BYTES]) {
+            Ok(_) => {
+                self.asked_ns = Some(now_ns);
+                self.received = 0;
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(_) => self.over = true,
+        }
+    }
+
+    fn take(&mut self, now_ns: u64) {
+        let mut buffer = [0; MESSAGE_BYTES];
+        match self.stream.read(&mut buffer) {
+            Ok(0) => self.over = true,
+            Ok(count) => {
+                self.received += count;
+                if self.received >= MESSAGE_BYTES
+                    && let Some(asked_ns) = self.asked_ns.take()
+                {
+                    self.answers_ns.push(now_ns);
+                    self.round_trips_ns.push(now_ns - asked_ns);
+                }
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            // Timed out, reset, unreachable: the application would have to begin anew.
+            Err(_) => self.over = true,
+        }
+    }
+}
+
+/// A time as a count of nanoseconds.
+pub(super) fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,205 @@
+//! Who takes part: hosts of a fabric that a lab has, and their routing.
+
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
+
+use clearstream_lab::RunningLab;
+use clearstream_route::{
+    fabric::{self, Fabric, HostId},
+    planner::Planner,
+};
+use clearstream_schema::{
+    control::{Failure, FailureKind},
+    fabric::{FabricFile, HostClass, HostRole},
+    gateways::GatewayConfig,
+    lab::LabFault,
+    routing::HostRouting,
+};
+use clearstream_sys::namespace::NamespaceSet;
+
+use super::{
+    fault_of,
+    routes::{internal, lab_error},
+};
+use crate::TrialError;
+
+/// A gateway.
+#[derive(Debug, Clone)]
+pub(super) struct Middle {
+    pub(super) name: String,
+    pub(super) weight: u16,
+    /// Its interface on the servers' side.
+    servers_side: String,
+}
+
+/// A client or a server.
+#[derive(Debug, Clone)]
+pub(super) struct End {
+    pub(super) name: String,
+    address: IpAddr,
+}
+
+/// Who takes part.
+#[derive(Debug)]
+pub(super) struct Cast {
+    file: FabricFile,
+    pub(super) gateways: Vec<Middle>,
+    pub(super) clients: Vec<End>,
+    pub(super) servers: Vec<End>,
+    /// Of every host that takes part.
+    pub(super) routing: BTreeMap<String, HostRouting>,
+}
+
+fn invalid(message: String) -> TrialError {
+    Failure { kind: FailureKind::Invalid, message }.into()
+}
+
+impl Cast {
+    /// The first hosts of the fabric that can, and all gateways of its first route.
+    pub(super) fn of(lab: &RunningLab, config: &GatewayConfig) -> Result<Self, TrialError> {
+        let loaded = fabric::load(&config.fabric).map_err(|error| invalid(error.to_string()))?;
+        let fabric = changed(&loaded, config)?;
+        let (_, networks) = fabric.route(0);
+        let in_lab = |name: &str| lab.file().hosts.iter().any(|host| host.name == name);
+        let ends = |servers: bool, most: u32| -> Vec<End> {
+            let wanted = |host: &HostId| match fabric.class(*host).role {
+                HostRole::Storage => servers,
+                HostRole::Compute | HostRole::Login => !servers,
+                HostRole::Gateway => false,
+            };
+            let found = fabric.hosts().filter(wanted).filter_map(|host| {
+                let link = networks.iter().find_map(|network| fabric.link_on(host, *network))?;
+                let address =
+                    fabric.address(host, link, false).or_else(|| fabric.address(host, link, true))?;
+                Some(End { name: fabric.host_name(host), address })
+            });
+            found.filter(|end| in_lab(&end.name)).take(most as usize).collect()
+        };
+        let (clients, servers) = (ends(false, config.clients), ends(true, config.servers));
+        let far = fabric.hosts().find(|host| fabric.class(*host).role == HostRole::Storage);
+        let far_network = far
+            .and_then(|host| networks.into_iter().find(|network| fabric.link_on(host, *network).is_some()));
+        let middle = |gateway: &fabric::Gateway| {
+            let link = fabric.link_on(gateway.host, far_network?)?;
+            let servers_side = fabric.class(gateway.host).links.get(link)?.interface.clone();
+            Some(Middle { name: gateway.name.clone(), weight: gateway.weight, servers_side })
+        };
+        let gateways: Vec<Middle> = fabric.route_gateways(0).filter_map(middle).collect();
+        for (missing, what) in [
+            (clients.is_empty(), "client"),
+            (servers.is_empty(), "server"),
+            (!gateways.iter().all(|gateway| in_lab(&gateway.name)), "gateway of each name"),
+        ] {
+            if missing {
+                let (fabric, lab) = (&config.fabric, &lab.file().name);
+                return Err(invalid(format!(
+                    "the lab {lab} has no {what} of the fabric {fabric}: use a lab with its hosts, as gateways-6"
+                )));
+            }
+        }
+        let mut cast =
+            Self { file: fabric.file().clone(), gateways, clients, servers, routing: BTreeMap::new() };
+        let planner = Planner::new(&fabric);
+        let takes_part = |name: &String| {
+            cast.gateways.iter().any(|gateway| gateway.name == *name) || cast.end_hosts().contains(name)
+        };
+        cast.routing = fabric
+            .hosts()
+            .map(|host| (fabric.host_name(host), host))
+            .filter(|(name, _)| takes_part(name))
+            .map(|(name, host)| (name, planner.routing(host)))
+            .collect();
+        Ok(cast)
+    }
+
+    /// The fault that is asked for.
+    pub(super) fn failing(&self, config: &GatewayConfig) -> Result<Option<LabFault>, TrialError> {
+        let names = || self.gateways.iter().map(|gateway| gateway.name.as_str());
+        let gateway = match &config.gateway {
+            None => self.gateways.get((self.gateways.len() - 1) / 2),
+            Some(name) => {
+                Some(self.gateways.iter().find(|gateway| gateway.name == *name).ok_or_else(|| {
+                    let known = names().collect::<Vec<_>>().join(", ");
+                    invalid(format!("there is no gateway \"{name}\" (known: {known})"))
+                })?)
+            }
+        };
+        Ok(gateway.and_then(|gateway| fault_of(config.failure, &gateway.name, &gateway.servers_side)))
+    }
+
+    /// Names of clients and servers.
+    pub(super) fn end_hosts(&self) -> Vec<String> {
+        self.clients.iter().chain(&self.servers).map(|end| end.name.clone()).collect()
+    }
+
+    /// Where servers listen.
+    pub(super) fn server_places(&self, lab: &RunningLab) -> Result<Vec<(NamespaceSet, IpAddr)>, TrialError> {
+        let place = |end: &End| Ok((lab.namespaces(&end.name).map_err(lab_error)?, end.address));
+        self.servers.iter().map(place).collect()
+    }
+
+    /// The fabric as it is used here, for programs that read it; it goes with
+    /// the lab.
+    pub(super) fn write_fabric(&self, lab: &RunningLab) -> Result<PathBuf, TrialError> {
+        let path = lab.folder().join("fabric.toml");
+        let text =
+            toml::to_string(&self.file).map_err(|error| internal(format!("write a fabric: {error}")))?;
+        std::fs::write(&path, text)
+            .map_err(|error| internal(format!("cannot write {}: {error}", Path::display(&path))))?;
+        Ok(path)
+    }
+}
+
+/// The fabric with the weights and the return path that the experiment asks for.
+fn changed(loaded: &Fabric, config: &GatewayConfig) -> Result<Fabric, TrialError> {
+    let mut file = loaded.file().clone();
+    if let (Some(wanted), Some(route)) = (config.return_path, file.routes.first_mut()) {
+        route.return_path = wanted;
+    }
+    if !config.weights.is_empty() {
+        weigh(&mut file, loaded, &config.weights)?;
+    }
+    Fabric::new(file).map_err(|fault| invalid(format!("{}: {fault:?}", config.fabric)))
+}
+
+/// Weights belong to classes, so each gateway becomes a class of its own; one
+/// of weight 0 is left out.
+fn weigh(file: &mut FabricFile, loaded: &Fabric, weights: &[u16]) -> Result<(), TrialError> {
+    let gateways: Vec<&fabric::Gateway> = loaded.route_gateways(0).collect();
+    if gateways.len() != weights.len() {
+        let (count, given) = (gateways.len(), weights.len());
+        return Err(invalid(format!("weights: {given} for {count} gateways: write one for each")));
+    }
+    let chosen: Vec<(&fabric::Gateway, u16)> =
+        gateways.into_iter().zip(weights.iter().copied()).filter(|(_, weight)| *weight > 0).collect();
+    if chosen.is_empty() {
+        return Err(invalid("weights: write at least one above 0".to_owned()));
+    }
+    let own_class = |gateway: &fabric::Gateway| {
+        format!("{}-{}", loaded.file().classes[gateway.host.class].name, gateway.name)
+    };
+    let mut classes: Vec<HostClass> =
+        loaded.file().classes.iter().filter(|class| class.role != HostRole::Gateway).cloned().collect();
+    for (gateway, weight) in &chosen {
+        let mut class = loaded.file().classes[gateway.host.class].clone();
+        class.name = own_class(gateway);
+        class.hosts = vec![gateway.name.clone()];
+        class.weight = *weight;
+        for (place, link) in class.links.iter_mut().enumerate() {
+            let address = |ipv6| loaded.address(gateway.host, place, ipv6);
+            link.addresses =
+                [false, true].into_iter().filter_map(address).map(|found| found.to_string()).collect();
+            link.link_addresses = loaded.link_address(gateway.host, place).into_iter().collect();
+        }
+        classes.push(class);
+    }
+    file.routes.truncate(1);
+    for route in &mut file.routes {
+        route.via = chosen.iter().map(|(gateway, _)| own_class(gateway)).collect();
+    }
+    file.classes = classes;
+    Ok(())
+}

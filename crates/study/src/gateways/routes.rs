@@ -1,0 +1,175 @@
+//! Routes over the gateways on the hosts of a lab, put there for an experiment
+//! and taken away after it; and `route watch` on them.
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+use clearstream_lab::{LabError, RunningLab};
+use clearstream_netlink::{NetlinkError, RouteSocket};
+use clearstream_schema::{
+    control::{Failure, FailureKind},
+    routing::{HostRouting, NexthopTarget},
+};
+
+use crate::TrialError;
+
+/// What hosts of a lab were given. Dropping it takes it away again.
+#[derive(Debug)]
+pub(crate) struct LabRoutes<'a> {
+    lab: &'a RunningLab,
+    hosts: Vec<Host>,
+    watches: Vec<Child>,
+}
+
+#[derive(Debug)]
+struct Host {
+    name: String,
+    netlink: RouteSocket,
+    /// As far as it was put in place.
+    routing: HostRouting,
+    sysctls_before: Vec<(String, String)>,
+}
+
+impl<'a> LabRoutes<'a> {
+    /// Gives hosts their routing. Other routes and rules of theirs stay.
+    pub(crate) fn put(
+        lab: &'a RunningLab,
+        wanted: &BTreeMap<String, HostRouting>,
+    ) -> Result<Self, TrialError> {
+        let mut routes = Self { lab, hosts: Vec::new(), watches: Vec::new() };
+        for (name, routing) in wanted {
+            let open = || RouteSocket::open();
+            let netlink = lab.namespaces(name).map_err(lab_error)?.run(open);
+            let netlink = netlink.map_err(|error| internal(format!("enter {name}: {error}")))?;
+            let netlink = netlink.map_err(|error| refused(name, &error))?;
+            let host = Host {
+                name: name.clone(),
+                netlink,
+                routing: HostRouting::default(),
+                sysctls_before: Vec::new(),
+            };
+            routes.hosts.push(host);
+            // What was put before a failure is taken away by the drop.
+            if let Some(host) = routes.hosts.last_mut() {
+                host.put(lab, routing)?;
+            }
+        }
+        Ok(routes)
+    }
+
+    /// Starts `route watch` on these hosts.
+    pub(crate) fn watch(
+        &mut self,
+        program: &Path,
+        fabric: &Path,
+        hosts: &[String],
+    ) -> Result<(), TrialError> {
+        for host in hosts {
+            let mut command = Command::new(program);
+            command.args(["route", "watch"]).arg(fabric).args(["--host", host]);
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            let started = self.lab.command(host, command).map_err(lab_error)?.spawn();
+            let child = started.map_err(|error| internal(format!("start route watch on {host}: {error}")))?;
+            self.watches.push(child);
+        }
+        Ok(())
+    }
+
+    /// The watches that have ended, by the number of their host in the order
+    /// they were started.
+    pub(crate) fn ended_watches(&mut self) -> Vec<usize> {
+        let ended = self
+            .watches
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(place, child)| matches!(child.try_wait(), Ok(Some(_))).then_some(place));
+        ended.collect()
+    }
+}
+
+impl Drop for LabRoutes<'_> {
+    fn drop(&mut self) {
+        for mut child in self.watches.drain(..) {
+            let pid = rustix::process::Pid::from_child(&child);
+            // It leaves the routes as they are; one that has ended is waited for.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            if !waited(&mut child) {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+        }
+        for host in &mut self.hosts {
+            host.take_away(self.lab);
+        }
+    }
+}
+
+/// Whether a process ends within a second or two.
+fn waited(child: &mut Child) -> bool {
+    for _ in 0..100 {
+        if !matches!(child.try_wait(), Ok(None)) {
+            return true;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    false
+}
+
+impl Host {
+    fn put(&mut self, lab: &RunningLab, wanted: &HostRouting) -> Result<(), TrialError> {
+        if !wanted.connection_marks.is_empty() {
+            let message = format!("{}: connection marks cannot be put for an experiment", self.name);
+            return Err(Failure { kind: FailureKind::Unsupported, message }.into());
+        }
+        let sysctls: Vec<(String, String)> =
+            wanted.sysctls.iter().map(|(key, value)| (key.clone(), value.value.clone())).collect();
+        self.sysctls_before = lab.set_sysctls(&self.name, &sysctls).map_err(lab_error)?;
+        // Groups after what they consist of, routes after what they go by.
+        let is_group = |target: &NexthopTarget| matches!(target, NexthopTarget::Group { .. });
+        let mut nexthops = wanted.nexthops.clone();
+        nexthops.sort_by_key(|nexthop| is_group(&nexthop.target));
+        for nexthop in nexthops {
+            self.netlink.set_nexthop(&nexthop).map_err(|error| refused(&self.name, &error))?;
+            self.routing.nexthops.push(nexthop);
+        }
+        for route in &wanted.routes {
+            self.netlink.set_route(route, true).map_err(|error| refused(&self.name, &error))?;
+            self.routing.routes.push(route.clone());
+        }
+        for rule in &wanted.rules {
+            self.netlink.add_rule(rule).map_err(|error| refused(&self.name, &error))?;
+            self.routing.rules.push(rule.clone());
+        }
+        Ok(())
+    }
+
+    /// In reverse. What is gone already (a watch may have taken a gateway out)
+    /// is no error, and nobody is left to tell.
+    fn take_away(&mut self, lab: &RunningLab) {
+        for rule in self.routing.rules.drain(..).rev() {
+            let _ = self.netlink.remove_rule(&rule);
+        }
+        for route in self.routing.routes.drain(..).rev() {
+            let _ = self.netlink.remove_route(&route);
+        }
+        for nexthop in self.routing.nexthops.drain(..).rev() {
+            let _ = self.netlink.remove_nexthop(nexthop.id);
+        }
+        let _ = lab.set_sysctls(&self.name, &self.sysctls_before);
+    }
+}
+
+pub(crate) fn lab_error(error: LabError) -> TrialError {
+    internal(error.to_string())
+}
+
+pub(crate) fn internal(message: String) -> TrialError {
+    Failure { kind: FailureKind::Internal, message }.into()
+}
+
+fn refused(host: &str, error: &NetlinkError) -> TrialError {
+    internal(format!("{host}: {error}"))
+}
