@@ -17,6 +17,7 @@ use clearstream_probe::ProbeError;
 use clearstream_record::RecordError;
 use clearstream_report::ReportError;
 use clearstream_route::render::RenderError;
+use clearstream_route::watch::WatchError;
 use clearstream_route::wire::ProofError;
 use clearstream_route::{difference::DifferenceError, fabric::FabricError};
 use clearstream_schema::{
@@ -132,6 +133,9 @@ pub enum CommandError {
     /// Files of routes.
     #[error(transparent)]
     Render(#[from] RenderError),
+    /// The watch over gateways.
+    #[error(transparent)]
+    Watch(#[from] WatchError),
     /// A congestion control.
     #[error(transparent)]
     CongestionControl(#[from] CcError),
@@ -185,6 +189,7 @@ impl CommandError {
             Self::Lab(error) => error.exit_code(),
             Self::Fabric(error) => error.exit_code(),
             Self::Render(error) => error.exit_code(),
+            Self::Watch(error) => error.exit_code(),
             Self::CongestionControl(error) => error.exit_code(),
             Self::Record(error) => record(error),
             Self::Study(error) => study(error),

@@ -10,6 +10,7 @@ pub mod progress;
 pub mod quantity;
 pub mod table;
 pub mod tune;
+pub mod watch;
 
 use std::io::{self, IsTerminal, Write};
 

@@ -87,7 +87,7 @@ impl Planned {
 }
 
 /// By the host name, else by its first part.
-fn own_id(fabric: &Fabric, name: &str) -> Result<HostId, CommandError> {
+pub(super) fn own_id(fabric: &Fabric, name: &str) -> Result<HostId, CommandError> {
     let short = name.split('.').next().unwrap_or(name);
     match fabric.find(name) {
         Ok(id) => Ok(id),

@@ -2,12 +2,14 @@
 
 mod apply;
 mod guardian;
+mod health;
 mod here;
 mod plan;
 mod prove;
 mod render;
 mod revert;
 mod verify;
+mod watch;
 
 use clap::Subcommand;
 
@@ -28,6 +30,14 @@ pub enum RouteVerb {
     Verify(verify::VerifyArgs),
     /// Send real flows through every gateway, and show where they went
     Prove(prove::ProveArgs),
+    /// Keep next hops to gateways that forward: take the dead out, put them back
+    Watch(watch::WatchArgs),
+    /// How the gateways are, as the running watch sees it
+    Health(health::HealthArgs),
+    /// Take a gateway out for maintenance, through the running watch
+    Drain(health::DrainArgs),
+    /// End the draining of a gateway
+    Undrain(health::DrainArgs),
     /// Put back the routes that were there before
     Revert(revert::RevertArgs),
     /// Watch over an apply or revert; started by them
@@ -45,6 +55,10 @@ impl RouteVerb {
             Self::Confirm(args) => args.run(),
             Self::Verify(args) => args.run(),
             Self::Prove(args) => args.run(),
+            Self::Watch(args) => args.run(),
+            Self::Health(args) => args.run(),
+            Self::Drain(args) => args.drain(),
+            Self::Undrain(args) => args.undrain(),
             Self::Revert(args) => args.run(),
             Self::Guard(args) => args.run(),
         }

@@ -1,5 +1,8 @@
 //! The loop around the decisions: sockets, clock, kernel, questions.
 
+mod asked;
+mod telling;
+
 use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr},
@@ -14,13 +17,11 @@ use std::{
 use clearstream_schema::{
     fabric::WatchSettings,
     routing::HostRouting,
-    watch::{
-        GatewayStatus, OutReason, WATCH_EVENT_SCHEMA, WATCH_STATUS_SCHEMA, WatchEvent, WatchEventKind,
-        WatchReply, WatchRequest, WatchStatus, WayStatus,
-    },
+    watch::{WatchEvent, WatchEventKind},
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use self::telling::empty_status;
 use super::{
     WatchError,
     bfd::{Asker, BfdSource},
@@ -410,169 +411,6 @@ impl<'a> Watch<'a> {
         }
     }
 
-    fn reply(&mut self, request: &WatchRequest) -> WatchReply {
-        let done = match request {
-            WatchRequest::Status => Ok(()),
-            WatchRequest::Drain(name) => self.drain(name, false),
-            WatchRequest::Undrain(name) => self.undrain(name),
-        };
-        self.publish();
-        match done {
-            Ok(()) => WatchReply::Status(self.shared.lock().unwrap_or_else(PoisonError::into_inner).clone()),
-            Err(reason) => WatchReply::Refused(reason),
-        }
-    }
-
-    /// Places of a gateway, by way.
-    fn places(&self, name: &str) -> Result<Vec<(usize, usize)>, String> {
-        let found: Vec<(usize, usize)> = (self.config.ways.iter().enumerate())
-            .filter_map(|(index, way)| {
-                let gateway = way.gateways.iter().position(|gateway| gateway.name == name)?;
-                Some((index, gateway))
-            })
-            .collect();
-        if found.is_empty() {
-            let mut names: Vec<&str> = self
-                .config
-                .ways
-                .iter()
-                .flat_map(|way| &way.gateways)
-                .map(|gateway| gateway.name.as_str())
-                .collect();
-            names.sort_unstable();
-            names.dedup();
-            return Err(format!("there is no gateway \"{name}\" here: they are {}", names.join(", ")));
-        }
-        Ok(found)
-    }
-
-    fn drain(&mut self, name: &str, again: bool) -> Result<(), String> {
-        let places = self.places(name)?;
-        for &(way, gateway) in &places {
-            if !self.health[way].can_drain(gateway) {
-                return Err(format!(
-                    "{name} is the last gateway that works on the way to {}: it cannot be drained",
-                    self.config.ways[way].way
-                ));
-            }
-        }
-        let now = self.now();
-        let mut actions = Vec::new();
-        for (way, gateway) in places {
-            actions.extend(self.health[way].drain(now, gateway).into_iter().map(|action| (way, action)));
-        }
-        self.carry_out(actions);
-        if !again {
-            self.keep_drained(name, true);
-            self.tell(WatchEventKind::Drained { gateway: name.to_owned() });
-        }
-        if self.unsettled { Err(self.told_problem.clone().unwrap_or_default()) } else { Ok(()) }
-    }
-
-    fn undrain(&mut self, name: &str) -> Result<(), String> {
-        let places = self.places(name)?;
-        let now = self.now();
-        let mut actions = Vec::new();
-        for (way, gateway) in places {
-            actions.extend(self.health[way].undrain(now, gateway).into_iter().map(|action| (way, action)));
-        }
-        self.keep_drained(name, false);
-        self.tell(WatchEventKind::Undrained { gateway: name.to_owned() });
-        self.carry_out(actions);
-        Ok(())
-    }
-
-    fn keep_drained(&mut self, name: &str, drained: bool) {
-        if let Err(error) = self.drained.set(name, drained) {
-            self.problem(format!("what is drained is not remembered over a restart: {error}"));
-        }
-    }
-
-    fn in_words(&self, way: usize, action: WayAction, now: Duration) -> Option<WatchEventKind> {
-        let at = &self.config.ways[way];
-        let name = |gateway: usize| at.gateways[gateway].name.clone();
-        let address = |candidate: usize| at.candidates[candidate];
-        let used = || self.health[way].members().iter().filter(|member| **member).count() as u32;
-        let way = at.way.clone();
-        Some(match action {
-            WayAction::Probe(_) | WayAction::Members(_) => return None,
-            WayAction::Out { gateway, reason, since } => {
-                let delay = since.map(|since| now.saturating_sub(since).as_nanos());
-                let delay_ns =
-                    delay.filter(|_| reason != OutReason::Drained).and_then(|ns| ns.try_into().ok());
-                WatchEventKind::Out { way, gateway: name(gateway), reason, left_count: used(), delay_ns }
-            }
-            WayAction::In { gateway } => {
-                WatchEventKind::In { way, gateway: name(gateway), used_count: used() }
-            }
-            WayAction::KeptLast { gateway, reason } => {
-                WatchEventKind::KeptLast { way, gateway: name(gateway), reason }
-            }
-            WayAction::Silent => WatchEventKind::Silent { way },
-            WayAction::Heard => WatchEventKind::Heard { way },
-            WayAction::TargetChanged { from, to } => {
-                WatchEventKind::TargetChanged { way, from: address(from), to: address(to) }
-            }
-        })
-    }
-
-    /// Tells a problem once, until another one comes or it is over.
-    fn problem(&mut self, message: String) {
-        if self.told_problem.as_ref() != Some(&message) {
-            self.told_problem = Some(message.clone());
-            self.tell(WatchEventKind::Failed { message });
-        }
-    }
-
-    fn tell(&mut self, event: WatchEventKind) {
-        (self.on_event)(&WatchEvent {
-            schema: WATCH_EVENT_SCHEMA.to_owned(),
-            version: 1,
-            time: jiff::Timestamp::now().to_string(),
-            host: self.config.host.clone(),
-            event,
-        });
-    }
-
-    /// `6 of 6 gateways to storage IPv4`.
-    fn summary(&self) -> String {
-        let way = |(way, health): (&WatchedWay, &WayHealth)| {
-            let used = health.members().iter().filter(|member| **member).count();
-            format!("{used} of {} gateways to {}", way.gateways.len(), way.way)
-        };
-        self.config.ways.iter().zip(&self.health).map(way).collect::<Vec<_>>().join(", ")
-    }
-
-    fn publish(&self) {
-        let ways = (self.config.ways.iter().enumerate())
-            .map(|(index, way)| WayStatus {
-                way: way.way.clone(),
-                interval_ns: u64::try_from(self.health[index].steady.as_nanos()).unwrap_or(u64::MAX),
-                targets: self.health[index].targets().map(|target| way.candidates[target]).collect(),
-                heard: self.health[index].heard,
-                gateways: self.gateway_statuses(index, way),
-            })
-            .collect();
-        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.running_ns = u64::try_from(self.now().as_nanos()).unwrap_or(u64::MAX);
-        shared.ways = ways;
-    }
-
-    fn gateway_statuses(&self, index: usize, way: &WatchedWay) -> Vec<GatewayStatus> {
-        (way.gateways.iter().zip(&self.health[index].gateways).enumerate())
-            .map(|(gateway, (at, health))| GatewayStatus {
-                name: at.name.clone(),
-                address: at.near,
-                used: health.member,
-                drained: health.drained,
-                reason: health.reason,
-                neighbour: health.neighbour,
-                session_up: health.session_up,
-                round_trip_ns: self.round_trips[index][gateway],
-                counts: health.counts,
-            })
-            .collect()
-    }
 }
 
 /// The gateways of a way that are wanted; all of them when not said.
@@ -591,19 +429,4 @@ fn way_health(way: &WatchedWay, present: &[IpAddr], settings: WatchSettings) -> 
     let members = if found.contains(&true) { found } else { vec![true; way.gateways.len()] };
     let setup = WaySetup { members, candidate_count: way.candidates.len(), steady: way.steady };
     WayHealth::new(&setup, settings, Duration::ZERO)
-}
-
-fn empty_status(config: &WatchConfig) -> WatchStatus {
-    WatchStatus {
-        schema: WATCH_STATUS_SCHEMA.to_owned(),
-        version: 1,
-        host: config.host.clone(),
-        fabric: config.fabric.clone(),
-        running_ns: 0,
-        served_count: 0,
-        change_count: 0,
-        failed_change_count: 0,
-        repair_count: 0,
-        ways: Vec::new(),
-    }
 }

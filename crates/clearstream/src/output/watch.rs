@@ -1,0 +1,96 @@
+//! What the watch over gateways tells, for people.
+
+use clearstream_schema::watch::{GatewayStatus, WatchEvent, WatchEventKind, WatchStatus, WayStatus};
+
+use super::{
+    quantity::time,
+    table::{or_dash, table},
+};
+
+/// An event in one line, with its time of day (UTC).
+pub fn event(event: &WatchEvent) -> String {
+    // RFC 3339: the time of day stands behind the T.
+    let clock = event.time.get(11..23).unwrap_or(&event.time);
+    format!("{clock} {}", words(&event.event))
+}
+
+fn words(event: &WatchEventKind) -> String {
+    match event {
+        WatchEventKind::Started { ways } => {
+            format!("watching {}", ways.iter().map(way_words).collect::<Vec<_>>().join("; "))
+        }
+        WatchEventKind::Out { way, gateway, reason, left_count, delay_ns } => {
+            let delay = delay_ns
+                .map_or_else(String::new, |delay| format!(", {} after the first lost probe", time(delay)));
+            format!("{gateway} out on the way to {way}: {reason}; {left_count} left{delay}")
+        }
+        WatchEventKind::In { way, gateway, used_count } => {
+            format!("{gateway} back on the way to {way}; {used_count} used")
+        }
+        WatchEventKind::KeptLast { way, gateway, reason } => {
+            format!("{gateway} stays on the way to {way}, nobody is better: {reason}")
+        }
+        WatchEventKind::Silent { way } => {
+            format!("no far host answers by any gateway on the way to {way}; nothing is changed for that")
+        }
+        WatchEventKind::Heard { way } => format!("far hosts answer again on the way to {way}"),
+        WatchEventKind::TargetChanged { way, from, to } => {
+            format!("{from} does not answer by any gateway on the way to {way}; {to} is probed instead")
+        }
+        WatchEventKind::Drained { gateway } => format!("{gateway} drained by an operator"),
+        WatchEventKind::Undrained { gateway } => format!("{gateway} no longer drained"),
+        WatchEventKind::Repaired { found } => {
+            format!("next hops were changed by others and put right: {found}")
+        }
+        WatchEventKind::Failed { message } => message.clone(),
+        WatchEventKind::Stopped => "stopped; the routes stay as they are".to_owned(),
+    }
+}
+
+fn way_words(way: &WayStatus) -> String {
+    let used = way.gateways.iter().filter(|gateway| gateway.used).count();
+    let targets: Vec<String> = way.targets.iter().map(ToString::to_string).collect();
+    format!(
+        "{used} of {} gateways to {} every {}, probing {}",
+        way.gateways.len(),
+        way.way,
+        time(way.interval_ns),
+        targets.join(", ")
+    )
+}
+
+/// How things stand, a table for each way.
+pub fn status(status: &WatchStatus) -> String {
+    let mut text = format!("{}, fabric {}, for {}\n", status.host, status.fabric, time(status.running_ns));
+    for way in &status.ways {
+        let heard = if way.heard { "" } else { "; no far host answers" };
+        text.push_str(&format!("\n{}{heard}\n", way_words(way)));
+        let rows = way.gateways.iter().map(row).collect();
+        let header = ["gateway", "address", "state", ">round trip", ">answered", ">lost", ">outs", "why"];
+        text.push_str(&table(&header, rows));
+        text.push('\n');
+    }
+    text.push_str(&format!(
+        "\n{} probes of others answered; next hops changed {} times, {} failed, {} put right",
+        status.served_count, status.change_count, status.failed_change_count, status.repair_count
+    ));
+    text
+}
+
+fn row(gateway: &GatewayStatus) -> Vec<String> {
+    let state = match (gateway.used, gateway.drained) {
+        (true, _) => "used",
+        (false, true) => "drained",
+        (false, false) => "out",
+    };
+    vec![
+        gateway.name.clone(),
+        gateway.address.to_string(),
+        state.to_owned(),
+        or_dash(gateway.round_trip_ns.map(time)),
+        gateway.counts.answered_count.to_string(),
+        gateway.counts.lost_count.to_string(),
+        gateway.counts.out_count.to_string(),
+        gateway.reason.map_or_else(String::new, |reason| reason.to_string()),
+    ]
+}

@@ -1,0 +1,133 @@
+//! `clearstream route watch`: keeps the next hops of this host to gateways that
+//! forward.
+
+use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
+
+use clearstream_host::HostRoot;
+use clearstream_route::{
+    fabric::{self, Fabric, HostId},
+    planner::Planner,
+    probe_kernel,
+    watch::{self, BfdSource, ServiceManager, WatchConfig},
+};
+
+use super::here::own_id;
+use crate::{
+    exit::CommandError,
+    interrupt,
+    output::{self, watch as words},
+};
+
+/// Keep this host's next hops to gateways that forward: probe every gateway from
+/// end to end, take the dead out, put them back. Run it on the hosts of both sides.
+#[derive(Debug, clap::Args)]
+pub struct WatchArgs {
+    /// Name of a built-in fabric or a fabric file
+    fabric: String,
+    /// Name of this host in the fabric; its host name when absent
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+    /// Print one JSON document per event
+    #[arg(long)]
+    json: bool,
+    /// Serve counters for Prometheus here
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<SocketAddr>,
+    /// Take BFD sessions of this daemon as further evidence
+    #[arg(long, value_name = "DAEMON")]
+    bfd: Option<Daemon>,
+    /// Folder that remembers drained gateways over a restart
+    #[arg(long, value_name = "FOLDER", default_value = "/run/clearstream")]
+    state: PathBuf,
+    /// Print a systemd unit that runs this command, and do nothing
+    #[arg(long)]
+    unit: bool,
+}
+
+/// A routing daemon.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Daemon {
+    Bird,
+    Frr,
+}
+
+impl WatchArgs {
+    /// Does it, until it is stopped.
+    pub fn run(self) -> Result<(), CommandError> {
+        let root = HostRoot::live();
+        let fabric = fabric::load(&self.fabric)?;
+        let own = root.read("proc/sys/kernel/hostname").unwrap_or_default();
+        if self.unit {
+            return Ok(output::line(self.unit_text(&fabric)?.trim_end())?);
+        }
+        let host = match &self.host {
+            Some(name) => fabric.find(name)?,
+            None => own_id(&fabric, own.trim())?,
+        };
+        let stop = interrupt::stop_flag()?;
+        let config = self.config(&fabric, host, &root);
+        let mut failed = None;
+        watch::run(config, &stop, &mut |event| {
+            let written =
+                if self.json { output::json(event, false) } else { output::line(&words::event(event)) };
+            failed = written.err().or(failed.take());
+        })?;
+        failed.map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    fn config(&self, fabric: &Fabric, host: HostId, root: &HostRoot) -> WatchConfig {
+        let planner = Planner::new(fabric).with_kernel(host.class, probe_kernel::features(root));
+        let value = |name: &str| std::env::var(name).ok();
+        WatchConfig {
+            fabric: fabric.name().to_owned(),
+            host: fabric.host_name(host),
+            routing: planner.routing(host),
+            ways: watch::ways(fabric, host),
+            settings: fabric.file().watch,
+            metrics: self.metrics,
+            bfd: self.bfd.map(|daemon| match daemon {
+                Daemon::Bird => BfdSource::Bird,
+                Daemon::Frr => BfdSource::Frr,
+            }),
+            // sd_notify(3) and sd_watchdog_enabled(3).
+            manager: ServiceManager::new(
+                value("NOTIFY_SOCKET").as_deref(),
+                value("WATCHDOG_USEC").as_deref(),
+                value("WATCHDOG_PID").as_deref(),
+            ),
+            state: self.state.clone(),
+        }
+    }
+
+    /// The unit of this command line without `--unit`; a file is named by its
+    /// whole path.
+    fn unit_text(&self, fabric: &Fabric) -> Result<String, CommandError> {
+        let program = std::env::current_exe()?;
+        let mut arguments: Vec<OsString> = vec!["route".into(), "watch".into()];
+        let path = PathBuf::from(&self.fabric);
+        arguments.push(match path.canonicalize() {
+            Ok(path) if self.fabric.contains('/') || self.fabric.ends_with(".toml") => path.into(),
+            _ => path.into(),
+        });
+        if let Some(host) = &self.host {
+            arguments.extend(["--host".into(), host.into()]);
+        }
+        if self.json {
+            arguments.push("--json".into());
+        }
+        if let Some(metrics) = self.metrics {
+            arguments.extend(["--metrics".into(), metrics.to_string().into()]);
+        }
+        if let Some(daemon) = self.bfd {
+            let name = match daemon {
+                Daemon::Bird => "bird",
+                Daemon::Frr => "frr",
+            };
+            arguments.extend(["--bfd".into(), name.into()]);
+        }
+        arguments.extend(["--state".into(), self.state.clone().into()]);
+        let arguments: Vec<String> =
+            arguments.into_iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        Ok(watch::unit(&program.to_string_lossy(), &arguments, fabric.name()))
+    }
+}

@@ -1,0 +1,118 @@
+//! What happened and how things stand, in the published words.
+
+use std::{sync::PoisonError, time::Duration};
+
+use clearstream_schema::watch::{
+    GatewayStatus, OutReason, WATCH_EVENT_SCHEMA, WATCH_STATUS_SCHEMA, WatchEvent, WatchEventKind, WatchStatus,
+    WayStatus,
+};
+
+use super::{Watch, WatchConfig};
+use crate::watch::{
+    setup::WatchedWay,
+    way::{WayAction, WayHealth},
+};
+
+impl Watch<'_> {
+    pub(super) fn in_words(&self, way: usize, action: WayAction, now: Duration) -> Option<WatchEventKind> {
+        let at = &self.config.ways[way];
+        let name = |gateway: usize| at.gateways[gateway].name.clone();
+        let address = |candidate: usize| at.candidates[candidate];
+        let used = || self.health[way].members().iter().filter(|member| **member).count() as u32;
+        let way = at.way.clone();
+        Some(match action {
+            WayAction::Probe(_) | WayAction::Members(_) => return None,
+            WayAction::Out { gateway, reason, since } => {
+                let delay = since.map(|since| now.saturating_sub(since).as_nanos());
+                let delay_ns =
+                    delay.filter(|_| reason != OutReason::Drained).and_then(|ns| ns.try_into().ok());
+                WatchEventKind::Out { way, gateway: name(gateway), reason, left_count: used(), delay_ns }
+            }
+            WayAction::In { gateway } => {
+                WatchEventKind::In { way, gateway: name(gateway), used_count: used() }
+            }
+            WayAction::KeptLast { gateway, reason } => {
+                WatchEventKind::KeptLast { way, gateway: name(gateway), reason }
+            }
+            WayAction::Silent => WatchEventKind::Silent { way },
+            WayAction::Heard => WatchEventKind::Heard { way },
+            WayAction::TargetChanged { from, to } => {
+                WatchEventKind::TargetChanged { way, from: address(from), to: address(to) }
+            }
+        })
+    }
+
+    /// Tells a problem once, until another one comes or it is over.
+    pub(super) fn problem(&mut self, message: String) {
+        if self.told_problem.as_ref() != Some(&message) {
+            self.told_problem = Some(message.clone());
+            self.tell(WatchEventKind::Failed { message });
+        }
+    }
+
+    pub(super) fn tell(&mut self, event: WatchEventKind) {
+        (self.on_event)(&WatchEvent {
+            schema: WATCH_EVENT_SCHEMA.to_owned(),
+            version: 1,
+            time: jiff::Timestamp::now().to_string(),
+            host: self.config.host.clone(),
+            event,
+        });
+    }
+
+    /// `6 of 6 gateways to storage IPv4`.
+    pub(super) fn summary(&self) -> String {
+        let way = |(way, health): (&WatchedWay, &WayHealth)| {
+            let used = health.members().iter().filter(|member| **member).count();
+            format!("{used} of {} gateways to {}", way.gateways.len(), way.way)
+        };
+        self.config.ways.iter().zip(&self.health).map(way).collect::<Vec<_>>().join(", ")
+    }
+
+    pub(super) fn publish(&self) {
+        let ways = (self.config.ways.iter().enumerate())
+            .map(|(index, way)| WayStatus {
+                way: way.way.clone(),
+                interval_ns: u64::try_from(self.health[index].steady.as_nanos()).unwrap_or(u64::MAX),
+                targets: self.health[index].targets().map(|target| way.candidates[target]).collect(),
+                heard: self.health[index].heard,
+                gateways: self.gateway_statuses(index, way),
+            })
+            .collect();
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.running_ns = u64::try_from(self.now().as_nanos()).unwrap_or(u64::MAX);
+        shared.ways = ways;
+    }
+
+    fn gateway_statuses(&self, index: usize, way: &WatchedWay) -> Vec<GatewayStatus> {
+        (way.gateways.iter().zip(&self.health[index].gateways).enumerate())
+            .map(|(gateway, (at, health))| GatewayStatus {
+                name: at.name.clone(),
+                address: at.near,
+                used: health.member,
+                drained: health.drained,
+                reason: health.reason,
+                neighbour: health.neighbour,
+                session_up: health.session_up,
+                round_trip_ns: self.round_trips[index][gateway],
+                counts: health.counts,
+            })
+            .collect()
+    }
+}
+
+/// Before the first look.
+pub(super) fn empty_status(config: &WatchConfig) -> WatchStatus {
+    WatchStatus {
+        schema: WATCH_STATUS_SCHEMA.to_owned(),
+        version: 1,
+        host: config.host.clone(),
+        fabric: config.fabric.clone(),
+        running_ns: 0,
+        served_count: 0,
+        change_count: 0,
+        failed_change_count: 0,
+        repair_count: 0,
+        ways: Vec::new(),
+    }
+}
