@@ -7,6 +7,7 @@ use clearstream_control::{EventSender, Handler, agent::CAPTURE_CHUNK_BYTES, enco
 use clearstream_flow::FlowAgent;
 use clearstream_host::{HostRoot, capture};
 use clearstream_probe::Responder;
+use clearstream_route::wire::WireAgent;
 use clearstream_schema::control::{AgentEvent, Failure, FailureKind, Reply, Request};
 
 /// An agent's state: what is open for tests.
@@ -14,6 +15,7 @@ use clearstream_schema::control::{AgentEvent, Failure, FailureKind, Reply, Reque
 pub struct Agent {
     flow: FlowAgent,
     responder: Option<Responder>,
+    wire: WireAgent,
 }
 
 impl Handler for Agent {
@@ -38,6 +40,7 @@ impl Handler for Agent {
                 Ok(Reply::Empty)
             }
             Request::Plan(request) => clearstream_plan::handle(request).map(Reply::Plan),
+            Request::Route(request) => self.wire.handle(request).map(Reply::Route),
             Request::Shutdown => Ok(Reply::Empty),
         }
     }

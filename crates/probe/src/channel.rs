@@ -28,7 +28,13 @@ const MOST_UNSENT_BYTES: usize = 1 << 20;
 /// the kernel drops what comes from anywhere else.
 pub(crate) fn udp_socket(to: SocketAddr) -> io::Result<UdpSocket> {
     let any: SocketAddr = if to.is_ipv4() { ([0u8; 4], 0).into() } else { ([0u16; 8], 0).into() };
-    let socket = UdpSocket::bind(any)?;
+    udp_socket_from(any, to)
+}
+
+/// The same from an address and port of this host: where routes are chosen by
+/// a hash of the ports, the way is that of this pair.
+pub(crate) fn udp_socket_from(from: SocketAddr, to: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind(from)?;
     socket.connect(to)?;
     socket.set_nonblocking(true)?;
     match Family::of(to) {

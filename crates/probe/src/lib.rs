@@ -30,11 +30,40 @@ mod path_mtu;
 mod responder;
 mod wire;
 
+use std::{io, net::SocketAddr, time::Duration};
+
 use clearstream_schema::control::{Cookie, Failure, FailureKind};
 
 pub use controller::{ProbeError, run};
 pub use measure::measure;
+pub use path_mtu::Found as PathMtuFound;
 pub use responder::Responder;
+
+/// Path MTU to a [`Responder`]'s UDP address from an address and port of this
+/// host, so that one of several ways can be chosen; `patience` is how long to
+/// wait for the answer to one packet. `None` when nothing comes back.
+///
+/// # Errors
+/// `InUse` for a port that is taken, `Invalid` for a malformed cookie or an
+/// address that is not this host's, `Connection` for what the kernel refuses.
+pub fn path_mtu_from(
+    from: SocketAddr,
+    to: SocketAddr,
+    cookie: &Cookie,
+    patience: Duration,
+) -> Result<Option<PathMtuFound>, Failure> {
+    let secret = secret(cookie)?;
+    let fail = |error: io::Error| {
+        let kind = match error.kind() {
+            io::ErrorKind::AddrInUse => FailureKind::InUse,
+            io::ErrorKind::AddrNotAvailable => FailureKind::Invalid,
+            _ => FailureKind::Connection,
+        };
+        Failure { kind, message: format!("path MTU from {from} to {to}: {error}") }
+    };
+    let socket = channel::udp_socket_from(from, to).map_err(fail)?;
+    path_mtu::find_over(socket, to, secret, patience).map_err(fail)
+}
 
 fn secret(cookie: &Cookie) -> Result<wire::Secret, Failure> {
     wire::Secret::parse(cookie).ok_or_else(|| Failure {

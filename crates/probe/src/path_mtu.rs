@@ -28,7 +28,7 @@ const ATTEMPTS: u32 = 3;
 
 /// What the search found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Found {
+pub struct Found {
     /// Largest IP packet that passed.
     pub path_bytes: u32,
     /// What the host believed before.
@@ -71,8 +71,17 @@ fn search<E>(low: u32, high: u32, mut passes: impl FnMut(u32) -> Result<bool, E>
 /// Searches the path to a responder. `patience` is the time to wait for an
 /// answer; it comes from the round trips measured before.
 pub(crate) fn find(to: SocketAddr, secret: Secret, patience: Duration) -> io::Result<Option<Found>> {
+    find_over(channel::udp_socket(to)?, to, secret, patience)
+}
+
+/// The same over a connected socket.
+pub(crate) fn find_over(
+    socket: UdpSocket,
+    to: SocketAddr,
+    secret: Secret,
+    patience: Duration,
+) -> io::Result<Option<Found>> {
     let family = Family::of(to);
-    let socket = channel::udp_socket(to)?;
     let route_bytes = timestamp::route_mtu(&socket, family)?;
     timestamp::set_path_mtu(&socket, family, PathMtu::Probe)?;
     timestamp::report_errors(&socket, family)?;

@@ -11,12 +11,13 @@ use crate::{
     host::HostReport,
     plan::{PlanReply, PlanRequest},
     probe::{ProbeConfig, ProbeDirection},
+    wire::{RouteReply, RouteRequest},
 };
 
 /// Both ends must speak the same major version; a higher minor only adds.
 pub const PROTOCOL_MAJOR: u16 = 1;
 /// Additions since the major version.
-pub const PROTOCOL_MINOR: u16 = 1;
+pub const PROTOCOL_MINOR: u16 = 2;
 
 /// First message of each side.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -116,6 +117,8 @@ pub enum Request {
     ProbeClose,
     /// Read, apply, verify or revert settings of the host.
     Plan(PlanRequest),
+    /// Take part in a proof of routes on the wire.
+    Route(RouteRequest),
     /// End: the agent drops its handler and exits. Answered at once by the
     /// session, also while another request runs; handlers never see it.
     Shutdown,
@@ -190,6 +193,8 @@ pub enum Reply {
     Probed(ProbeDirection),
     /// Answer to a [`Request::Plan`].
     Plan(PlanReply),
+    /// Answer to a [`Request::Route`].
+    Route(RouteReply),
 }
 
 /// What an agent says by itself.

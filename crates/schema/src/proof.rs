@@ -116,17 +116,17 @@ pub struct GatewayProof {
     pub server_side: String,
     /// Share that its weight asks for.
     pub expected_ratio: f64,
-    /// Flows of the population that it forwarded.
+    /// Flows of the population that clients sent to it.
     pub forward_count: u64,
     /// Their share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forward_ratio: Option<f64>,
-    /// Flows of the population whose replies it forwarded.
+    /// Flows of the population whose replies servers sent to it.
     pub reply_count: u64,
     /// Their share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_ratio: Option<f64>,
-    /// Flows that arrived and did not leave, either direction.
+    /// Flows that arrived and did not leave, either direction, those opened beside included.
     pub stuck_count: u64,
     /// Flows through it that were not answered.
     pub unanswered_count: u64,

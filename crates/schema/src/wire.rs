@@ -156,6 +156,8 @@ pub struct WireFlows {
 pub enum WireOutcome {
     /// Connected, and the answer came back.
     Answered,
+    /// There was no time left for it.
+    NotTried,
     /// The source port was taken: the flow was not tried.
     PortInUse,
     /// This host has no route (or a router said so).
@@ -187,6 +189,9 @@ pub struct WireFlowResult {
 pub struct WireObserve {
     /// Ports of the listening side, TCP and UDP.
     pub ports: Vec<u16>,
+    /// Interfaces; all when there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub interfaces: Vec<String>,
     /// End by itself after this long.
     pub seconds: u32,
 }

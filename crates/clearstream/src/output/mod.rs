@@ -7,6 +7,7 @@ pub mod improve;
 pub mod place;
 pub mod probe;
 pub mod progress;
+pub mod proof;
 pub mod quantity;
 pub mod table;
 pub mod tune;

@@ -209,7 +209,7 @@ fn journal_state(state: JournalState) -> &'static str {
 }
 
 /// Lines of at most [`WIDTH`] columns behind the margin.
-fn wrapped(message: &str) -> String {
+pub(super) fn wrapped(message: &str) -> String {
     let margin = " ".repeat(INDENT);
     let mut text = String::new();
     let mut line = String::new();

@@ -83,8 +83,7 @@ impl ProveArgs {
             rate_duration: self.rate_time,
             path_mtu: !self.no_path_mtu,
         };
-        let hosts: BTreeSet<String> =
-            crossings.iter().flat_map(Crossing::hosts).map(str::to_owned).collect();
+        let hosts: BTreeSet<String> = crossings.iter().flat_map(Crossing::hosts).map(str::to_owned).collect();
         if hosts.len() > MOST_AGENTS {
             return Err(CommandError::usage(&format!(
                 "{} hosts would take part, and {MOST_AGENTS} can: choose some with --host or --class",

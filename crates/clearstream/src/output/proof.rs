@@ -1,0 +1,180 @@
+//! A proof on the wire for people.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use clearstream_schema::{
+    fabric::ReturnPath,
+    proof::{CrossingProof, ForwardingLimit, GatewayProof, ProofFinding, ProofVerdict, RouteProof, ShareFit},
+    tune::Severity,
+};
+
+use super::{
+    Paint,
+    quantity::{rate, time},
+    table::{or_dash, table},
+    tune::wrapped,
+};
+
+/// Tables of every route, findings, and the conclusion.
+pub fn proof(proof: &RouteProof, paint: Paint) -> String {
+    let mut text = String::new();
+    for crossing in &proof.crossings {
+        let _ = write!(text, "{}\n\n", crossing_text(crossing, paint));
+    }
+    for finding in &proof.findings {
+        let _ = write!(text, "{}\n\n", finding_text(finding, paint));
+    }
+    for notice in &proof.notices {
+        let _ = writeln!(text, "{}", paint.warning(&format!("note: {}", notice.message)));
+    }
+    let verdict = match proof.verdict {
+        ProofVerdict::Proven => "proven: every flow went as the fabric says".to_owned(),
+        ProofVerdict::Incomplete => {
+            paint.warning("nothing wrong was seen, but not everything could be looked at")
+        }
+        ProofVerdict::Failed => paint.warning("failed: not everything is as the fabric says"),
+    };
+    let _ = write!(text, "{verdict} ({})", time(proof.duration_ns));
+    text
+}
+
+fn crossing_text(crossing: &CrossingProof, paint: Paint) -> String {
+    let family = if crossing.ipv6 { "IPv6" } else { "IPv4" };
+    let [near, far] = &crossing.between;
+    let all = crossing.flow_count + crossing.targeted_count;
+    let mut text = format!(
+        "{}: {} of {all} flows of {} pairs of hosts were answered\n{}\n",
+        paint.figure(&format!("{near} to {far}, {family}")),
+        crossing.answered_count,
+        crossing.pairs.len(),
+        gateways(crossing)
+    );
+    let _ = writeln!(text, "{}", symmetry(crossing));
+    for (what, fit) in [("requests", crossing.forward_fit), ("replies", crossing.reply_fit)] {
+        if let Some(fit) = fit {
+            let _ = writeln!(text, "{}", fit_words(what, fit));
+        }
+    }
+    if let Some(words) = predicted(crossing) {
+        let _ = writeln!(text, "{words}");
+    }
+    text.push_str(&classes(crossing));
+    text
+}
+
+fn gateways(crossing: &CrossingProof) -> String {
+    let rows = crossing.gateways.iter().map(gateway_row).collect();
+    table(
+        &[
+            "gateway",
+            ">weight",
+            ">requests",
+            ">share",
+            ">replies",
+            ">share",
+            ">unanswered",
+            ">MTU there",
+            ">back",
+            ">rate",
+            ">packets/s",
+            "limit",
+        ],
+        rows,
+    )
+}
+
+fn gateway_row(gateway: &GatewayProof) -> Vec<String> {
+    let percent = |ratio: f64| format!("{:.1} %", ratio * 100.0);
+    let limit = gateway.rate.as_ref().map(|rate| match rate.limit {
+        ForwardingLimit::Link => "link",
+        ForwardingLimit::GatewayCore => "core of the gateway",
+        ForwardingLimit::SharedCore => "core of the machine",
+        ForwardingLimit::EndHost => "end host",
+        ForwardingLimit::Loss => "loss",
+        ForwardingLimit::Unknown => "not known",
+    });
+    vec![
+        gateway.gateway.clone(),
+        percent(gateway.expected_ratio),
+        gateway.forward_count.to_string(),
+        or_dash(gateway.forward_ratio.map(percent)),
+        gateway.reply_count.to_string(),
+        or_dash(gateway.reply_ratio.map(percent)),
+        gateway.unanswered_count.to_string(),
+        or_dash(gateway.path_mtu_bytes),
+        or_dash(gateway.reply_path_mtu_bytes),
+        or_dash(gateway.rate.as_ref().map(|measured| rate(measured.goodput_bps))),
+        or_dash(gateway.rate.as_ref().map(|measured| format!("{:.0}", measured.packets_per_second))),
+        or_dash(limit),
+    ]
+}
+
+fn symmetry(crossing: &CrossingProof) -> String {
+    let path = match crossing.return_path {
+        ReturnPath::Auto => "auto",
+        ReturnPath::None => "none",
+        ReturnPath::Alias => "alias",
+        ReturnPath::ConnectionMark => "connection-mark",
+        ReturnPath::EqualSeed => "equal-seed",
+    };
+    let expected = if crossing.symmetry_promised {
+        "promises none".to_owned()
+    } else {
+        format!("leads to expect {:.0} %", crossing.asymmetric_expected_ratio * 100.0)
+    };
+    let share = match crossing.judged_count {
+        0 => String::new(),
+        judged => format!(" ({:.1} %)", crossing.asymmetric_count as f64 * 100.0 / judged as f64),
+    };
+    format!(
+        "{} of {} flows{share} returned by another gateway; return path {path} {expected}",
+        crossing.asymmetric_count, crossing.judged_count
+    )
+}
+
+fn fit_words(what: &str, fit: ShareFit) -> String {
+    format!(
+        "shares of {what}: at most {:.1} % off the weights; such or larger by chance in {:.1} % of trials (chi-square {:.1}, {} degrees)",
+        fit.worst_deviation_ratio * 100.0,
+        fit.p_value * 100.0,
+        fit.chi_square,
+        fit.degrees_of_freedom
+    )
+}
+
+fn predicted(crossing: &CrossingProof) -> Option<String> {
+    let [right, all] = crossing.predicted_count;
+    (all > 0).then(|| format!("{right} of {all} flows took the gateway that the client's kernel had named"))
+}
+
+/// Flows by pairs of classes.
+fn classes(crossing: &CrossingProof) -> String {
+    let mut rows: BTreeMap<(&str, &str), [u64; 4]> = BTreeMap::new();
+    for pair in &crossing.pairs {
+        let row = rows.entry((&pair.client_class, &pair.server_class)).or_default();
+        row[0] += 1;
+        row[1] += pair.flow_count;
+        row[2] += pair.answered_count;
+        row[3] += pair.asymmetric_count;
+    }
+    let rows = rows.into_iter().map(|((client, server), counts)| {
+        let mut row = vec![client.to_owned(), server.to_owned()];
+        row.extend(counts.iter().map(ToString::to_string));
+        row
+    });
+    table(&["from class", "to class", ">pairs", ">flows", ">answered", ">returned elsewhere"], rows.collect())
+}
+
+fn finding_text(finding: &ProofFinding, paint: Paint) -> String {
+    let label = match finding.severity {
+        Severity::Error => paint.warning("error"),
+        Severity::Warning => "warning".to_owned(),
+        Severity::Note => "note".to_owned(),
+    };
+    format!(
+        "{label}   {}\n{}\n{}",
+        paint.figure(&finding.id),
+        wrapped(&finding.message).trim_end(),
+        wrapped(&format!("instead: {}", finding.correction)).trim_end()
+    )
+}

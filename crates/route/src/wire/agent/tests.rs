@@ -1,0 +1,152 @@
+use std::{
+    io::{Read, Write},
+    net::{IpAddr, SocketAddr, TcpStream},
+};
+
+use clearstream_schema::{
+    control::Cookie,
+    wire::{FlowLookup, WireFlows, WireListen, WireObserve, WireOutcome, WireProtocol},
+};
+
+use super::*;
+
+const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+fn cookie() -> Cookie {
+    Cookie("0123456789abcdef0123456789abcdef".to_owned())
+}
+
+fn listen(agent: &mut WireAgent) -> u16 {
+    let listen = WireListen { addresses: vec![LOOPBACK], port: None, cookie: cookie() };
+    match agent.handle(RouteRequest::Listen(listen)).unwrap() {
+        RouteReply::Listening { port } => port,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn connect(agent: &mut WireAgent, port: u16, ports: Vec<u16>, cookie: Cookie) -> Vec<WireOutcome> {
+    let flows = WireFlows {
+        source: LOOPBACK,
+        server: SocketAddr::new(LOOPBACK, port),
+        ports,
+        cookie,
+        patience_ms: 2_000,
+        at_once: 16,
+    };
+    match agent.handle(RouteRequest::Connect(flows)).unwrap() {
+        RouteReply::Connected(results) => results.into_iter().map(|result| result.outcome).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn flows_with_the_cookie_are_answered_and_others_are_not() {
+    let mut agent = WireAgent::default();
+    let port = listen(&mut agent);
+    let ports: Vec<u16> = (21_000..21_100).collect();
+    let taken = std::net::TcpListener::bind((LOOPBACK, 21_050)).unwrap();
+    let outcomes = connect(&mut agent, port, ports.clone(), cookie());
+    for (number, outcome) in ports.iter().zip(&outcomes) {
+        let expected = if *number == 21_050 { WireOutcome::PortInUse } else { WireOutcome::Answered };
+        assert_eq!(*outcome, expected, "{number}");
+    }
+    drop(taken);
+    // The ports are free again at once: the flows ended with a reset.
+    let stranger = connect(&mut agent, port, vec![21_000, 21_001], Cookie("f".repeat(32)));
+    assert!(stranger.iter().all(|outcome| *outcome == WireOutcome::Reset), "{stranger:?}");
+    agent.handle(RouteRequest::Close).unwrap();
+    assert_eq!(connect(&mut agent, port, vec![21_000], cookie()), [WireOutcome::Refused]);
+}
+
+#[test]
+fn strangers_who_say_too_little_or_too_much_get_nothing() {
+    let mut agent = WireAgent::default();
+    let port = listen(&mut agent);
+    let mut stranger = TcpStream::connect((LOOPBACK, port)).unwrap();
+    stranger.write_all(&[7; 1000]).unwrap();
+    let mut heard = Vec::new();
+    // Closed, or reset because not all was read.
+    let _ = stranger.read_to_end(&mut heard);
+    assert_eq!(heard, []);
+    assert_eq!(connect(&mut agent, port, vec![21_200], cookie()), [WireOutcome::Answered]);
+}
+
+#[test]
+fn requests_that_make_no_sense_are_refused() {
+    let mut agent = WireAgent::default();
+    let refused = |agent: &mut WireAgent, request| agent.handle(request).unwrap_err().kind;
+    let elsewhere: IpAddr = "192.0.2.1".parse().unwrap();
+    let listen = WireListen { addresses: vec![elsewhere], port: None, cookie: cookie() };
+    assert_eq!(refused(&mut agent, RouteRequest::Listen(listen)), FailureKind::Invalid);
+    let listen = WireListen { addresses: vec![LOOPBACK], port: None, cookie: Cookie("x".to_owned()) };
+    assert_eq!(refused(&mut agent, RouteRequest::Listen(listen)), FailureKind::Invalid);
+    assert_eq!(refused(&mut agent, RouteRequest::Observed), FailureKind::Invalid);
+    let observe = WireObserve { ports: Vec::new(), interfaces: Vec::new(), seconds: 1 };
+    assert_eq!(refused(&mut agent, RouteRequest::Observe(observe)), FailureKind::Invalid);
+    let flows = WireFlows {
+        source: elsewhere,
+        server: SocketAddr::new(LOOPBACK, 9),
+        ports: vec![21_300],
+        cookie: cookie(),
+        patience_ms: 100,
+        at_once: 1,
+    };
+    assert_eq!(refused(&mut agent, RouteRequest::Connect(flows)), FailureKind::Invalid);
+}
+
+#[test]
+fn root_what_passes_is_counted_by_flow_and_direction() {
+    let mut agent = WireAgent::default();
+    let port = listen(&mut agent);
+    let observe = WireObserve { ports: vec![port], interfaces: vec!["lo".to_owned()], seconds: 60 };
+    assert_eq!(agent.handle(RouteRequest::Observe(observe)).unwrap(), RouteReply::Done);
+    let outcomes = connect(&mut agent, port, (22_000..22_020).collect(), cookie());
+    assert!(outcomes.iter().all(|outcome| *outcome == WireOutcome::Answered));
+    let RouteReply::Observed(seen) = agent.handle(RouteRequest::Observed).unwrap() else {
+        panic!("an observation");
+    };
+    assert_eq!((seen.flows.len(), seen.lost_count, seen.truncated), (20, 0, false));
+    for (flow, number) in seen.flows.iter().zip(22_000..) {
+        assert_eq!(
+            (flow.client.port(), flow.server.port(), flow.protocol),
+            (number, port, WireProtocol::Tcp)
+        );
+        // Request of connection, its acknowledgement, the question, the reset;
+        // on loopback each packet leaves and arrives.
+        assert!(flow.forward.out_count >= 3 && flow.forward.in_count == flow.forward.out_count, "{flow:?}");
+        assert!(flow.reply.out_count >= 2 && flow.reply.in_count == flow.reply.out_count, "{flow:?}");
+    }
+}
+
+#[test]
+fn lookups_answer_each_flow_in_order() {
+    let mut agent = WireAgent::default();
+    let lookup = FlowLookup {
+        source: LOOPBACK,
+        destination: LOOPBACK,
+        protocol: WireProtocol::Tcp,
+        mark: None,
+        ports: vec![(1000, 80), (1001, 80)],
+    };
+    let RouteReply::LookedUp(found) = agent.handle(RouteRequest::Lookup(lookup)).unwrap() else {
+        panic!("lookups");
+    };
+    // This host itself: no gateway, and no refusal.
+    assert_eq!((found.choices, found.refusal), (vec![None, None], None));
+}
+
+#[test]
+fn facts_are_those_that_ip_and_sysctl_show() {
+    let mut agent = WireAgent::default();
+    let RouteReply::Facts(facts) = agent.handle(RouteRequest::Facts).unwrap() else {
+        panic!("facts");
+    };
+    let loopback = facts.interface_of(LOOPBACK).unwrap();
+    assert_eq!((loopback.name.as_str(), loopback.speed_bps), ("lo", None));
+    let shown = std::process::Command::new("ip").args(["-o", "link", "show", "lo"]).output().unwrap();
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    let mtu = shown.split_once("mtu ").unwrap().1.split_whitespace().next().unwrap();
+    assert_eq!(loopback.mtu_bytes.to_string(), mtu);
+    let forward = std::process::Command::new("sysctl").args(["-n", "net.ipv4.ip_forward"]).output().unwrap();
+    assert_eq!(facts.sysctls["net.ipv4.ip_forward"], String::from_utf8(forward.stdout).unwrap().trim());
+}

@@ -1,0 +1,557 @@
+//! The proof from beginning to end.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::SocketAddr,
+    sync::atomic::AtomicBool,
+    time::{Duration, Instant},
+};
+
+use clearstream_control::Peer;
+use clearstream_schema::{
+    TimeSpan,
+    control::Cookie,
+    counters::HostCounters,
+    flow::Notice,
+    proof::{CrossingProof, PacketWitnesses, ProofFinding, ProofVerdict, ROUTE_PROOF_SCHEMA, RouteProof},
+    tune::Severity,
+    wire::{Observation, RouteReply, RouteRequest, WireFlowResult, WireFlows, WireListen, WireObserve},
+};
+use clearstream_stats::median;
+
+use super::{
+    crossing::Crossing,
+    extent::{self, Sizes},
+    facts::Facts,
+    findings::{self, Evidence, finding},
+    flows::{self, PlannedFlow, PlannedFlows},
+    hosts::{Hosts, ProofError, refusal, unexpected},
+    judge::{self, Judged, Seen},
+};
+
+/// What a proof does beside its flows, and how many there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProofOptions {
+    /// Flows of each crossing, by which shares are judged.
+    pub flow_count: usize,
+    /// How long one flow may take.
+    pub patience: TimeSpan,
+    /// How long each gateway is measured with a bulk flow; zero for not at all.
+    pub rate_duration: TimeSpan,
+    /// Look for the path MTU through each gateway.
+    pub path_mtu: bool,
+}
+
+impl Default for ProofOptions {
+    fn default() -> Self {
+        Self {
+            flow_count: 1000,
+            patience: TimeSpan::from_seconds(3),
+            rate_duration: TimeSpan::from_millis(500),
+            path_mtu: true,
+        }
+    }
+}
+
+/// Flows that one client has open at a time.
+const AT_ONCE: u16 = 64;
+/// Longest that gateways watch without being asked.
+const WATCH_SECONDS: u32 = 600;
+/// What a bulk flow takes beside its duration.
+const RATE_OVERHEAD: Duration = Duration::from_millis(700);
+/// What all other steps of a crossing take, about.
+const STEPS: Duration = Duration::from_secs(3);
+/// Waiting for the answer to one packet of a search takes three round trips,
+/// and time for a program to be woken on a busy host.
+const WAKE_UP: Duration = Duration::from_millis(60);
+/// An answered flow lasts several round trips; its last packets pass by then.
+const TAIL: Duration = Duration::from_millis(100);
+
+/// What is being done, and how long it will still take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProofProgress {
+    /// For people.
+    pub what: String,
+    /// Time left, about.
+    pub left: Duration,
+}
+
+/// Proves crossings with the agents of their hosts, by host name.
+///
+/// # Errors
+/// When an agent is lost, `stop` was raised, or there is nothing to prove. What
+/// single hosts could not do (capabilities, addresses) is in the proof.
+pub fn prove(
+    fabric: &str,
+    peers: &mut BTreeMap<String, Peer>,
+    crossings: &[Crossing],
+    options: &ProofOptions,
+    stop: &AtomicBool,
+    on_progress: &mut dyn FnMut(ProofProgress),
+) -> Result<RouteProof, ProofError> {
+    if crossings.is_empty() {
+        let text = format!("{fabric} has no route with hosts at both ends");
+        return Err(ProofError::Nothing(text));
+    }
+    let begun = Instant::now();
+    let mut work = Work {
+        hosts: Hosts { peers, stop },
+        options,
+        facts: Facts::default(),
+        findings: Vec::new(),
+        notices: Vec::new(),
+        left: crossings.iter().map(|crossing| expected(crossing, options)).sum(),
+        on_progress,
+    };
+    work.facts = Facts::gather(&mut work.hosts)?;
+    let proofs = crossings.iter().map(|crossing| work.crossing(crossing)).collect::<Result<Vec<_>, _>>();
+    // Whatever happened, agents keep nothing open.
+    let names: Vec<String> = work.hosts.peers.keys().cloned().collect();
+    let close = |name| (name, vec![RouteRequest::Close]);
+    drop(work.hosts.ask_all(names.into_iter().map(close).collect()));
+    let proofs = proofs?;
+    work.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    work.findings.dedup();
+    let failed = work.findings.iter().any(|finding| finding.severity == Severity::Error);
+    Ok(RouteProof {
+        schema: ROUTE_PROOF_SCHEMA.to_owned(),
+        version: 1,
+        fabric: fabric.to_owned(),
+        verdict: match (failed, work.notices.iter().any(|notice| notice.id.starts_with("not-"))) {
+            (true, _) => ProofVerdict::Failed,
+            (false, true) => ProofVerdict::Incomplete,
+            (false, false) => ProofVerdict::Proven,
+        },
+        crossings: proofs,
+        findings: work.findings,
+        notices: work.notices,
+        duration_ns: u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX),
+    })
+}
+
+/// Time that a crossing takes, about.
+fn expected(crossing: &Crossing, options: &ProofOptions) -> Duration {
+    let rate = options.rate_duration.to_std();
+    let each = if rate.is_zero() { Duration::ZERO } else { rate + RATE_OVERHEAD };
+    STEPS + each * u32::try_from(crossing.gateways.len()).unwrap_or(u32::MAX)
+}
+
+struct Work<'a> {
+    hosts: Hosts<'a>,
+    options: &'a ProofOptions,
+    facts: Facts,
+    findings: Vec<ProofFinding>,
+    notices: Vec<Notice>,
+    left: Duration,
+    on_progress: &'a mut dyn FnMut(ProofProgress),
+}
+
+/// What the flows of a crossing showed.
+struct Shown {
+    planned: PlannedFlows,
+    judged: Vec<Judged>,
+    seen: Seen,
+    /// By gateway: before and after the flows.
+    counted: Vec<Option<HostCounters>>,
+    /// Median time to connect.
+    connect: Duration,
+}
+
+impl Work<'_> {
+    fn progress(&mut self, what: impl Into<String>) {
+        (self.on_progress)(ProofProgress { what: what.into(), left: self.left });
+    }
+
+    /// Something that could not be looked at; the proof is not complete.
+    fn missed(&mut self, id: &str, message: String) {
+        self.notices.push(Notice { id: id.to_owned(), message });
+    }
+
+    fn crossing(&mut self, crossing: &Crossing) -> Result<CrossingProof, ProofError> {
+        let began = Instant::now();
+        let family = if crossing.ipv6 { "IPv6" } else { "IPv4" };
+        let [near, far] = &crossing.between;
+        if crossing.left_out_count > 0 {
+            let message = format!(
+                "{near} to {far}: {} hosts were left out; {} clients and {} servers stand for their classes",
+                crossing.left_out_count,
+                crossing.clients.len(),
+                crossing.servers.len()
+            );
+            self.notices.push(Notice { id: "representatives".to_owned(), message });
+        }
+        self.progress(format!("{near} to {far}, {family}: flows"));
+        let shown = self.flows(crossing)?;
+        let mut proof = judge::tables(crossing, &shown.planned, &shown.judged);
+        self.witnesses(crossing, &shown, &mut proof);
+        let evidence = Evidence {
+            crossing,
+            planned: &shown.planned,
+            judged: &shown.judged,
+            seen: &shown.seen,
+            facts: &self.facts,
+            proof: &proof,
+        };
+        let found = findings::find(&evidence);
+        self.findings.extend(found);
+        self.extents(crossing, &shown, &mut proof)?;
+        self.left = self.left.saturating_sub(expected(crossing, self.options).max(began.elapsed()));
+        Ok(proof)
+    }
+
+    /// Opens all flows while the gateways watch.
+    fn flows(&mut self, crossing: &Crossing) -> Result<Shown, ProofError> {
+        let cookie = extent::cookie();
+        let mut listening = Vec::new();
+        for server in &crossing.servers {
+            let mut addresses = vec![server.address];
+            addresses.extend(&server.aliases);
+            let listen = WireListen { addresses, port: None, cookie: cookie.clone() };
+            match self.hosts.ask(&server.host, RouteRequest::Listen(listen))? {
+                RouteReply::Listening { port } => listening.push(port),
+                _ => return Err(unexpected(&server.host, "listen")),
+            }
+        }
+        let mut planned = flows::choose(&mut self.hosts, crossing, &listening, self.options.flow_count)?;
+        self.watch(crossing, &listening)?;
+        let before = self.counters(crossing)?;
+        let results = self.open(crossing, &planned.flows, &cookie)?;
+        std::thread::sleep(TAIL);
+        let seen = Seen::new(&self.observed(crossing)?);
+        let after = self.counters(crossing)?;
+        let counted =
+            before.into_iter().zip(after).map(|(before, after)| Some(after?.since(&before?))).collect();
+        let mut times: Vec<f64> =
+            results.values().filter_map(|result| result.connect_ns).map(|ns| ns as f64).collect();
+        times.sort_by(f64::total_cmp);
+        let connect = Duration::from_nanos(median(&times).map_or(0, |ns| ns as u64));
+        let judged = judge::judge_all(crossing, &mut planned, &results, &seen);
+        // Ports and observers are for this crossing only.
+        let hosts = crossing.hosts().map(|host| (host.to_owned(), vec![RouteRequest::Close]));
+        for (_, closed) in self.hosts.ask_all(hosts.collect()) {
+            closed?;
+        }
+        Ok(Shown { planned, judged, seen, counted, connect })
+    }
+
+    /// Lets every gateway watch; one that cannot is told of.
+    fn watch(&mut self, crossing: &Crossing, listening: &[u16]) -> Result<(), ProofError> {
+        let mut requests = BTreeMap::new();
+        for gateway in &crossing.gateways {
+            let of = |address| self.facts.interface(&gateway.host, address).map(str::to_owned);
+            let interfaces: Vec<String> =
+                [gateway.client_side, gateway.server_side].into_iter().filter_map(of).collect();
+            let mut ports = listening.to_vec();
+            ports.sort_unstable();
+            ports.dedup();
+            let both = interfaces.len() == 2;
+            let observe = WireObserve {
+                ports,
+                interfaces: if both { interfaces } else { Vec::new() },
+                seconds: WATCH_SECONDS,
+            };
+            requests.insert(gateway.host.clone(), vec![RouteRequest::Observe(observe)]);
+        }
+        for (host, answer) in self.hosts.ask_all(requests) {
+            if let Err(error) = answer {
+                let reason = refusal(error)?;
+                let message = format!("{host} cannot watch what passes it: {reason}");
+                self.missed("not-watched", message);
+            }
+        }
+        Ok(())
+    }
+
+    fn observed(&mut self, crossing: &Crossing) -> Result<Vec<Option<Observation>>, ProofError> {
+        let request = |host: &String| (host.clone(), vec![RouteRequest::Observed]);
+        let requests = crossing.gateways.iter().map(|gateway| request(&gateway.host)).collect();
+        let mut by_host = BTreeMap::new();
+        for (host, answers) in self.hosts.ask_all(requests) {
+            let Ok(mut answers) = answers.or_else(|error| refusal(error).map(|_| Vec::new())) else {
+                return Err(ProofError::Nothing(format!("{host} was lost while it watched")));
+            };
+            let Some(RouteReply::Observed(seen)) = answers.pop() else { continue };
+            if seen.lost_count > 0 || seen.truncated {
+                let message = format!(
+                    "{host} could not count {} packets that passed: repeat with fewer flows",
+                    seen.lost_count
+                );
+                self.missed("not-counted", message);
+            }
+            by_host.insert(host, seen);
+        }
+        Ok(crossing.gateways.iter().map(|gateway| by_host.remove(&gateway.host)).collect())
+    }
+
+    fn counters(&mut self, crossing: &Crossing) -> Result<Vec<Option<HostCounters>>, ProofError> {
+        let request = |host: &String| (host.clone(), vec![RouteRequest::Counters]);
+        let requests = crossing.gateways.iter().map(|gateway| request(&gateway.host)).collect();
+        let mut by_host = BTreeMap::new();
+        for (host, answers) in self.hosts.ask_all(requests) {
+            if let Some(RouteReply::Counters(counters)) = answers?.pop() {
+                by_host.insert(host, counters);
+            }
+        }
+        Ok(crossing.gateways.iter().map(|gateway| by_host.remove(&gateway.host)).collect())
+    }
+
+    /// Opens the flows of all clients at the same time.
+    fn open(
+        &mut self,
+        crossing: &Crossing,
+        flows: &[PlannedFlow],
+        cookie: &Cookie,
+    ) -> Result<HashMap<(usize, SocketAddr, u16), WireFlowResult>, ProofError> {
+        let mut ports: BTreeMap<(usize, SocketAddr), Vec<u16>> = BTreeMap::new();
+        for flow in flows {
+            ports.entry((flow.client, flow.destination)).or_default().push(flow.port);
+        }
+        let patience_ms = u32::try_from(self.options.patience.0 / 1_000_000).unwrap_or(u32::MAX);
+        let mut requests: BTreeMap<String, Vec<RouteRequest>> = BTreeMap::new();
+        let mut order: BTreeMap<String, Vec<(usize, SocketAddr)>> = BTreeMap::new();
+        for ((client, server), ports) in ports {
+            let end = &crossing.clients[client];
+            let connect = WireFlows {
+                source: end.address,
+                server,
+                ports,
+                cookie: cookie.clone(),
+                patience_ms,
+                at_once: AT_ONCE,
+            };
+            requests.entry(end.host.clone()).or_default().push(RouteRequest::Connect(connect));
+            order.entry(end.host.clone()).or_default().push((client, server));
+        }
+        let mut results = HashMap::new();
+        for (host, answers) in self.hosts.ask_all(requests) {
+            let answers = match answers {
+                Ok(answers) => answers,
+                Err(error) => {
+                    let reason = refusal(error)?;
+                    let message = format!("{host} could not open flows: {reason}");
+                    self.findings.push(finding(
+                        "no-flows",
+                        Severity::Error,
+                        &host,
+                        message,
+                        format!("apply its plan: `clearstream route apply` on {host}"),
+                    ));
+                    continue;
+                }
+            };
+            for ((client, server), answer) in order.remove(&host).into_iter().flatten().zip(answers) {
+                let RouteReply::Connected(told) = answer else {
+                    return Err(unexpected(&host, "connect"));
+                };
+                results.extend(told.into_iter().map(|result| ((client, server, result.port), result)));
+            }
+        }
+        Ok(results)
+    }
+
+    /// Puts the interface counters beside the packets that were counted one by
+    /// one. Other traffic only adds to them; fewer mean that one of them errs.
+    fn witnesses(&mut self, crossing: &Crossing, shown: &Shown, proof: &mut CrossingProof) {
+        for (place, gateway) in crossing.gateways.iter().enumerate() {
+            let Some(counted) = shown.counted[place].as_ref().filter(|_| shown.seen.watched[place]) else {
+                continue;
+            };
+            let sent = |address| {
+                let name = self.facts.interface(&gateway.host, address)?;
+                let found = counted.interfaces.iter().find(|interface| interface.name == name);
+                found.map(|interface| interface.send_packet_count)
+            };
+            let (Some(forward), Some(reply)) = (sent(gateway.server_side), sent(gateway.client_side)) else {
+                continue;
+            };
+            let (forward_count, reply_count) = shown.seen.packets(place);
+            if forward < forward_count || reply < reply_count {
+                let message = format!(
+                    "{}: its interfaces counted {forward} and {reply} packets sent, but {forward_count} and \
+                     {reply_count} were seen leaving",
+                    gateway.host
+                );
+                self.notices.push(Notice { id: "not-counted".to_owned(), message });
+            }
+            proof.gateways[place].packets = Some(PacketWitnesses {
+                forward_count,
+                forward_interface_count: forward,
+                reply_count,
+                reply_interface_count: reply,
+            });
+        }
+    }
+
+    /// Path MTU and rate through each gateway that forwards.
+    fn extents(
+        &mut self,
+        crossing: &Crossing,
+        shown: &Shown,
+        proof: &mut CrossingProof,
+    ) -> Result<(), ProofError> {
+        let patience = shown.connect * 3 + WAKE_UP;
+        let expected_mtu = self.expected_mtu(crossing);
+        let expected_time = expected(crossing, self.options);
+        let begun = Instant::now();
+        let all_left = self.left;
+        for (place, gateway) in crossing.gateways.iter().enumerate() {
+            // Pairs that were answered over it in both directions.
+            let works = |one: &&Judged| one.answered() && one.forward == Some(place);
+            let mut pairs: Vec<(usize, usize)> =
+                shown.judged.iter().filter(works).map(|one| (one.flow.client, one.flow.server)).collect();
+            pairs.sort_unstable();
+            pairs.dedup();
+            if pairs.is_empty() {
+                continue;
+            }
+            self.left = all_left.saturating_sub(begun.elapsed().min(expected_time));
+            proof.gateways[place].expected_mtu_bytes = expected_mtu;
+            if self.options.path_mtu {
+                self.progress(format!("path MTU through {}", gateway.host));
+                let sizes = self.sizes(crossing, &pairs, place, patience)?;
+                self.judge_sizes(crossing, place, sizes, expected_mtu, proof);
+            }
+            let duration = self.options.rate_duration.to_std();
+            if !duration.is_zero() {
+                self.progress(format!("forwarding rate of {}", gateway.host));
+                // Not always the same hosts, so that one slow host stands out.
+                let first = place % pairs.len();
+                let order = pairs[first..].iter().chain(&pairs[..first]);
+                self.rate(crossing, order.copied().collect(), place, duration, proof)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn rate(
+        &mut self,
+        crossing: &Crossing,
+        pairs: Vec<(usize, usize)>,
+        place: usize,
+        duration: Duration,
+        proof: &mut CrossingProof,
+    ) -> Result<(), ProofError> {
+        let gateway = &crossing.gateways[place].host;
+        for pair in pairs {
+            match extent::rate(&mut self.hosts, crossing, pair, place, duration, &self.facts)? {
+                Some(Ok(rate)) => {
+                    proof.gateways[place].rate = Some(rate);
+                    return Ok(());
+                }
+                Some(Err(reason)) => {
+                    self.missed("not-measured", format!("forwarding rate of {gateway}: {reason}"));
+                    return Ok(());
+                }
+                None => {}
+            }
+        }
+        self.missed(
+            "not-measured",
+            format!("forwarding rate of {gateway}: no source port was found that leads there"),
+        );
+        Ok(())
+    }
+
+    /// MTU that packets should have: the fabric's, or the smallest of the end
+    /// hosts' interfaces.
+    fn expected_mtu(&self, crossing: &Crossing) -> Option<u32> {
+        crossing.mtu_bytes.or_else(|| {
+            let ends = crossing.clients.iter().chain(&crossing.servers);
+            ends.filter_map(|end| self.facts.mtu_bytes(&end.host, end.address)).min()
+        })
+    }
+
+    /// Searches for one pair of each pair of classes; the smallest counts.
+    fn sizes(
+        &mut self,
+        crossing: &Crossing,
+        pairs: &[(usize, usize)],
+        gateway: usize,
+        patience: Duration,
+    ) -> Result<Sizes, ProofError> {
+        let mut classes = std::collections::BTreeSet::new();
+        let mut smallest = Sizes::default();
+        for pair in pairs {
+            let (client, server) = (&crossing.clients[pair.0], &crossing.servers[pair.1]);
+            if !classes.insert((&client.class, &server.class)) {
+                continue;
+            }
+            let found = extent::path_mtu(&mut self.hosts, crossing, *pair, gateway, patience)?;
+            let smaller = |one: Option<_>, other: Option<_>| match (one, other) {
+                (Some(one), Some(other)) => Some(std::cmp::min_by_key(one, other, bytes)),
+                (one, other) => one.or(other),
+            };
+            smallest.forward = smaller(smallest.forward, found.forward);
+            smallest.reply = smaller(smallest.reply, found.reply);
+        }
+        Ok(smallest)
+    }
+
+    fn judge_sizes(
+        &mut self,
+        crossing: &Crossing,
+        place: usize,
+        sizes: Sizes,
+        expected: Option<u32>,
+        proof: &mut CrossingProof,
+    ) {
+        let gateway = &crossing.gateways[place];
+        let row = &mut proof.gateways[place];
+        row.path_mtu_bytes = sizes.forward.and_then(|found| found.path_bytes);
+        row.reply_path_mtu_bytes = sizes.reply.and_then(|found| found.path_bytes);
+        let ways = [
+            (sizes.forward, gateway.client_side, gateway.server_side, &crossing.between[1]),
+            (sizes.reply, gateway.server_side, gateway.client_side, &crossing.between[0]),
+        ];
+        for (found, arrives_by, leaves_by, network) in ways {
+            let Some(found) = found else {
+                // A hash of addresses may leave a gateway out in one direction.
+                let id = if crossing.spreads_by_ports() { "not-measured" } else { "unused" };
+                let message = format!(
+                    "path MTU through {} to network {network}: no flow of these hosts goes that way",
+                    gateway.host
+                );
+                self.missed(id, message);
+                continue;
+            };
+            let Some(path) = found.path_bytes else {
+                let message = format!(
+                    "path MTU through {} to network {network}: not even small packets were answered",
+                    gateway.host
+                );
+                self.missed("not-measured", message);
+                continue;
+            };
+            if let Some(expected) = expected.filter(|expected| path < *expected) {
+                let told = found.told_bytes.is_some();
+                // A link drops what is longer than the MTU of the interface
+                // that it arrives by, too, and says nothing.
+                let small = [leaves_by, arrives_by].into_iter().find_map(|address| {
+                    let own = self.facts.mtu_bytes(&gateway.host, address).filter(|own| *own < expected)?;
+                    Some((self.facts.interface(&gateway.host, address)?, own))
+                });
+                let interface = self.facts.interface(&gateway.host, leaves_by).unwrap_or("its interface");
+                let message = format!(
+                    "packets to network {network} through {} pass up to {path} bytes, the fabric says {expected}{}",
+                    gateway.host,
+                    if told { "" } else { "; longer ones vanish and nobody says so (black hole)" }
+                );
+                let correction = match small {
+                    Some((interface, own)) => {
+                        format!("set the MTU of {interface} on {} to {expected} (it is {own})", gateway.host)
+                    }
+                    None => format!(
+                        "look at the MTU of switches and hosts behind {interface} of {}, and set it to {expected}",
+                        gateway.host
+                    ),
+                };
+                let id = if told { "path-mtu" } else { "mtu-black-hole" };
+                self.findings.push(finding(id, Severity::Error, &gateway.host, message, correction));
+            }
+        }
+    }
+}
+
+fn bytes(found: &clearstream_schema::wire::WirePathMtuFound) -> u32 {
+    found.path_bytes.unwrap_or(0)
+}
