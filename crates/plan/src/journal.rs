@@ -218,3 +218,17 @@ pub(crate) fn storage(step: &'static str, path: &Path) -> impl Fn(io::Error) -> 
     let path = path.to_owned();
     move |source| PlanError::Storage { step, path: path.clone(), source }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A line of a journal as versions wrote it whose settings were always there.
+    #[test]
+    fn changes_of_older_journals_are_read() {
+        let line = r#"{"setting":{"sysctl":"net.ipv4.tcp_sack"},"old":"1","new":"0","effect":"handshake"}"#;
+        let change: Change = serde_json::from_str(line).unwrap();
+        assert_eq!((change.old.as_deref(), change.new.as_deref()), (Some("1"), Some("0")));
+        assert_eq!(serde_json::to_string(&change).unwrap(), line);
+    }
+}

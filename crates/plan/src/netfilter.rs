@@ -63,6 +63,8 @@ pub(crate) fn check(setting: &Setting, name: &str, text: &str) -> Result<(), Set
 fn run(setting: &Setting, arguments: &[&str], input: &str) -> Result<Output, SettingError> {
     let unreadable = |source| Fault::Unreadable { source }.of(setting);
     let mut command = Command::new(PROGRAM);
+    // A change that comes after its journal was put back would be nobody's.
+    clearstream_sys::process::bind_child_to_parent(&mut command);
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|source| match source.kind() {
         std::io::ErrorKind::NotFound => {
@@ -95,7 +97,8 @@ fn one_line(shown: &str) -> String {
     let mut text = String::new();
     for line in inside {
         text.push_str(line);
-        text.push_str(if line.ends_with(['{', '}', ';']) { " " } else { "; " });
+        // A block ends with its line; on one line it needs a semicolon too.
+        text.push_str(if line.ends_with(['{', ';']) { " " } else { "; " });
     }
     text.trim_end().to_owned()
 }
@@ -144,7 +147,7 @@ mod tests {
         assert_eq!(
             line,
             "chain output { type route hook output priority mangle; policy accept; \
-             ct mark != 0x00000000 meta mark set ct mark; }"
+             ct mark != 0x00000000 meta mark set ct mark; };"
         );
         assert!(same(
             "chain output { type route hook output priority -150; ct mark != 0 meta mark set ct mark }",

@@ -52,9 +52,10 @@ pub(super) fn command(setting: &Setting, value: &str) -> String {
             let rule = format!("pref {priority} {} {value}", selector.words());
             format!("ip {family} rule del {rule} 2>/dev/null || :\nip {family} rule add {rule}")
         }
+        // The owner is left out: `ip` before 6.4 does not know the word.
         Setting::Address { interface, prefix } => {
-            let owner = value.strip_prefix("proto 0").map_or_else(|| format!(" {value}"), str::to_owned);
-            format!("ip address replace {prefix} dev '{interface}'{owner}")
+            let at_once = if prefix.address.is_ipv6() { " nodad" } else { "" };
+            format!("ip address replace {prefix} dev '{interface}'{at_once}")
         }
         // Left out before (`unfit_routing`).
         Setting::NetfilterTable { .. } => String::new(),

@@ -7,6 +7,7 @@ mod input;
 mod kernel;
 mod model;
 mod rendered;
+mod routing;
 
 /// The other side of tests that end a process: see `common::run_child`.
 #[test]

@@ -46,8 +46,8 @@ fn text(marks: &[ConnectionMark]) -> String {
         );
     }
     text.push_str(
-        "} chain leave { type route hook output priority mangle; policy accept; \
-         ct mark != 0x00000000 meta mark set ct mark; }",
+        "}; chain leave { type route hook output priority mangle; policy accept; \
+         ct mark != 0x00000000 meta mark set ct mark; };",
     );
     text
 }

@@ -1,0 +1,274 @@
+//! Nexthop objects, routes and rules through netlink, seen by iproute2, and
+//! those of iproute2 seen through netlink: `ip -j` is the oracle. Each test has
+//! network namespaces of its own.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::process::Command;
+
+use clearstream_netlink::{Question, RouteSocket};
+use clearstream_schema::{
+    prefix::Prefix,
+    routing::{Nexthop, RouteEntry, RuleAction, RuleEntry},
+};
+use clearstream_sys::namespace::{Holder, NamespaceSet};
+use serde_json::Value;
+
+struct Host {
+    holder: Holder,
+    socket: RouteSocket,
+}
+
+impl Host {
+    /// With an interface `ib0` that has an address of each family.
+    fn new() -> Self {
+        let holder = Holder::start().unwrap();
+        let set = NamespaceSet::of_process(holder.pid()).unwrap();
+        let socket = set.run(RouteSocket::open).unwrap().unwrap();
+        let host = Self { holder, socket };
+        for line in [
+            "link add ib0 type veth peer name other",
+            "link set lo up",
+            "link set other up",
+            "link set ib0 address 02:00:00:00:00:07 up",
+            "address add 10.10.0.200/24 dev ib0",
+            "address add fd10::200/64 dev ib0 nodad",
+        ] {
+            host.ip(line);
+        }
+        host
+    }
+
+    fn ip(&self, line: &str) -> String {
+        let mut command = Command::new("ip");
+        command.args(line.split_whitespace());
+        NamespaceSet::of_process(self.holder.pid()).unwrap().enter_with(&mut command).unwrap();
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "ip {line}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What `ip` shows, each entry as a text, sorted; link-local ones left out.
+    fn shown(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        for line in ["-4 route show table all", "-6 route show table all", "-4 rule", "-6 rule", "nexthop"] {
+            let found: Value = serde_json::from_str(&self.ip(&format!("-j {line}"))).unwrap();
+            let texts = found.as_array().unwrap().iter().map(Value::to_string);
+            all.extend(texts.filter(|text| !text.contains("fe80") && !text.contains("ff00")));
+        }
+        all.sort();
+        all
+    }
+}
+
+fn prefix(text: &str) -> Prefix {
+    text.parse().unwrap()
+}
+
+const NEXTHOPS: [(u32, &str); 6] = [
+    (1, "via 10.10.0.1 dev ib0 proto 117"),
+    (2, "via 10.10.0.2 dev ib0 proto 117"),
+    (3, "via fd10::1 dev ib0"),
+    (4, "blackhole proto 117"),
+    (10, "group 1,3/2 proto 117"),
+    (11, "group 1/2,256 type resilient buckets 24 idle_timer 60 unbalanced_timer 7 proto 117"),
+];
+
+const ROUTES: [(&str, u32, u32, &str); 12] = [
+    ("10.1.0.0/16", 254, 0, "nhid 10 proto 117"),
+    ("10.2.0.0/16", 7001, 5, "via 10.10.0.1 dev ib0 proto 117 src 10.10.0.200 mtu 1300"),
+    (
+        "10.3.0.0/16",
+        100_000,
+        0,
+        "proto 4 nexthop via 10.10.0.1 dev ib0 weight 3 nexthop via 10.10.0.2 dev ib0 weight 256",
+    ),
+    ("10.4.0.0/16", 254, 0, "dev ib0 proto 117"),
+    ("10.5.0.0/16", 254, 0, "blackhole proto 117"),
+    ("10.6.0.0/16", 254, 0, "unreachable proto 4"),
+    ("10.7.0.0/16", 254, 7, "prohibit proto 117"),
+    ("10.8.0.0/16", 7001, 0, "throw proto 117"),
+    ("0.0.0.0/0", 254, 20, "via 10.10.0.254 dev ib0 proto 16"),
+    ("fd64::/64", 254, 1024, "nhid 3 proto 117"),
+    (
+        "fd65::/64",
+        7001,
+        77,
+        "proto 117 mtu 1290 nexthop via fd10::1 dev ib0 weight 1 nexthop via fd10::2 dev ib0 weight 2",
+    ),
+    ("::/0", 254, 1024, "via fd10::fe dev ib0 proto 4"),
+];
+
+const RULES: [(bool, u32, &str, &str); 6] = [
+    (false, 7001, r#"{"from":"10.10.0.211/32"}"#, "lookup 7001 proto 117"),
+    (false, 7002, r#"{"mark":[7002,4294967295]}"#, "lookup 100000 proto 117"),
+    (false, 7003, r#"{"mark":[1,255],"input":"ib0","to":"10.0.0.0/8"}"#, "lookup 254"),
+    (false, 7004, r#"{"output":"ib0","from":"10.20.0.0/16","inverted":true}"#, "unreachable proto 117"),
+    (true, 7001, r#"{"from":"fd10::211/128"}"#, "lookup 7001 proto 117"),
+    (true, 7005, r#"{"to":"fd64::/64"}"#, "blackhole"),
+];
+
+fn nexthops() -> Vec<Nexthop> {
+    NEXTHOPS.iter().map(|(id, words)| Nexthop::from_words(*id, words).unwrap()).collect()
+}
+
+fn routes() -> Vec<RouteEntry> {
+    let read = |(to, table, metric, words): &(&str, u32, u32, &str)| {
+        RouteEntry::from_words(*table, prefix(to), *metric, words).unwrap()
+    };
+    ROUTES.iter().map(read).collect()
+}
+
+fn rules() -> Vec<RuleEntry> {
+    let read = |(ipv6, priority, selector, words): &(bool, u32, &str, &str)| {
+        let mut selector: Value = serde_json::from_str(selector).unwrap();
+        let object = selector.as_object_mut().unwrap();
+        object.entry("inverted").or_insert(Value::Bool(false));
+        let selector = serde_json::from_value(selector).unwrap();
+        RuleEntry::from_words(*ipv6, *priority, &selector, words).unwrap()
+    };
+    RULES.iter().map(read).collect()
+}
+
+/// The same things by the words of `ip` in one namespace and through netlink in
+/// another are the same to `ip`, and are read as they were written.
+#[test]
+fn root_words_of_ip_and_messages_say_the_same() {
+    let (by_ip, mut ours) = (Host::new(), Host::new());
+    for (nexthop, (id, words)) in nexthops().iter().zip(NEXTHOPS) {
+        by_ip.ip(&format!("nexthop add id {id} {words}"));
+        ours.socket.set_nexthop(nexthop).unwrap();
+    }
+    for (route, (to, table, metric, words)) in routes().iter().zip(ROUTES) {
+        let family = if to.contains(':') { "-6" } else { "-4" };
+        let kind = words
+            .split(' ')
+            .next()
+            .filter(|word| ["blackhole", "unreachable", "prohibit", "throw"].contains(word));
+        let rest = words.strip_prefix(kind.unwrap_or_default()).unwrap();
+        by_ip.ip(&format!(
+            "{family} route add {} {to} table {table} metric {metric} {rest}",
+            kind.unwrap_or("unicast")
+        ));
+        ours.socket.set_route(route, false).unwrap();
+    }
+    for (rule, (ipv6, priority, _, words)) in rules().iter().zip(RULES) {
+        let family = if ipv6 { "-6" } else { "-4" };
+        by_ip.ip(&format!("{family} rule add pref {priority} {} {words}", rule.selector.words()));
+        ours.socket.add_rule(rule).unwrap();
+    }
+    let (shown, expected) = (ours.shown(), by_ip.shown());
+    let only = |one: &[String], other: &[String]| {
+        one.iter().filter(|text| !other.contains(text)).cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(only(&shown, &expected), only(&expected, &shown));
+    // Read back: everything but the kernel's own.
+    let live = ours.socket.host_routing().unwrap();
+    assert_eq!(live.nexthops, nexthops());
+    assert_eq!(live.rules, rules());
+    for (wanted, (_, _, _, words)) in routes().iter().zip(ROUTES) {
+        let found: Vec<_> = live.routes.iter().filter(|live| live.setting() == wanted.setting()).collect();
+        assert_eq!(found.len(), 1, "{words}");
+        assert!(wanted.is_met_by(found[0]), "{words}: {}", found[0].words());
+    }
+    assert_eq!(live.routes.len(), ROUTES.len(), "{:#?}", live.routes);
+    let ib0 = live.interfaces.iter().find(|interface| interface.name == "ib0").unwrap();
+    assert_eq!(ib0.link_address.as_deref(), Some("02:00:00:00:00:07"));
+    assert!(ib0.addresses.iter().any(|address| address.value == prefix("fd10::200/64")));
+    // And away again, in the reverse order.
+    for rule in rules().iter().rev() {
+        ours.socket.remove_rule(rule).unwrap();
+    }
+    for route in routes().iter().rev() {
+        ours.socket.remove_route(route).unwrap();
+    }
+    for nexthop in nexthops().iter().rev() {
+        ours.socket.remove_nexthop(nexthop.id).unwrap();
+    }
+    assert_eq!(ours.shown(), Host::new().shown());
+}
+
+#[test]
+fn root_a_nexthop_and_a_route_are_replaced_in_place() {
+    let mut host = Host::new();
+    for nexthop in nexthops() {
+        host.socket.set_nexthop(&nexthop).unwrap();
+    }
+    let to = prefix("10.1.0.0/16");
+    let through = |words: &str| RouteEntry::from_words(254, to, 0, words).unwrap();
+    host.socket.set_route(&through("nhid 11 proto 117"), false).unwrap();
+    let moved = Nexthop::from_words(1, "via 10.10.0.9 dev ib0 proto 117").unwrap();
+    host.socket.set_nexthop(&moved).unwrap();
+    assert!(host.ip("route show 10.1.0.0/16").contains("10.10.0.9"));
+    let taken = host.socket.set_route(&through("blackhole proto 117"), false).unwrap_err();
+    assert_eq!(taken.refused_with(), Some(rustix::io::Errno::EXIST.raw_os_error()), "{taken}");
+    host.socket.set_route(&through("via 10.10.0.1 dev ib0 proto 117"), true).unwrap();
+    assert!(host.ip("route show 10.1.0.0/16").contains("via 10.10.0.1 dev ib0 proto 117"));
+    // A group cannot become another kind.
+    let other = Nexthop::from_words(11, "group 1/2 proto 117").unwrap();
+    host.socket.set_nexthop(&other).unwrap_err();
+    // What is not understood is told.
+    host.ip("route add 10.77.0.0/16 via 10.10.0.1 congctl reno");
+    host.ip("rule add pref 9 ipproto tcp dport 80-90 lookup 50");
+    let routes = host.socket.all_routes().unwrap();
+    let found = routes.iter().find(|route| route.entry.destination == prefix("10.77.0.0/16")).unwrap();
+    assert_eq!(found.unsaid, ["congctl reno"]);
+    let rules = host.socket.rules().unwrap();
+    let found = rules.iter().find(|rule| rule.entry.priority == Some(9)).unwrap();
+    assert_eq!(found.entry.selector.other, ["dport", "80-90", "ipproto", "6"]);
+    assert_eq!(found.entry.action, RuleAction::Table(50));
+    assert_eq!(rules.iter().filter(|rule| rule.is_kernels).count(), 5, "three of IPv4, two of IPv6");
+}
+
+#[test]
+fn root_lookups_are_those_of_ip_route_get() {
+    let mut host = Host::new();
+    host.ip("address add 10.10.0.211/32 dev ib0");
+    for nexthop in nexthops() {
+        host.socket.set_nexthop(&nexthop).unwrap();
+    }
+    host.ip("route add 10.1.0.0/16 nhid 10");
+    host.ip("route add 10.1.0.0/16 via 10.10.0.2 table 7001");
+    host.ip("rule add pref 7001 from 10.10.0.211 lookup 7001");
+    host.ip("rule add pref 7002 fwmark 7 lookup 7001");
+    host.ip("-4 route add prohibit 10.2.0.0/16");
+    let to = "10.1.0.7".parse().unwrap();
+    let found = host.socket.lookup(&Question::to(to).from("10.10.0.211".parse().unwrap())).unwrap();
+    assert_eq!((found.via, found.table), (Some("10.10.0.2".parse().unwrap()), 7001));
+    let found = host.socket.lookup(&Question { mark: 7, ..Question::to(to) }).unwrap();
+    assert_eq!((found.via, found.interface.as_deref()), (Some("10.10.0.2".parse().unwrap()), Some("ib0")));
+    host.ip("-4 route show");
+    for port in 40_000..40_040 {
+        let question = Question {
+            ports: Some((6, port, 5201)),
+            ..Question::to(to).from("10.10.0.200".parse().unwrap())
+        };
+        let ours = host.socket.lookup(&question).unwrap().via.unwrap().to_string();
+        let theirs =
+            host.ip(&format!("-j route get {to} from 10.10.0.200 ipproto tcp sport {port} dport 5201"));
+        let theirs: Value = serde_json::from_str(&theirs).unwrap();
+        assert_eq!(ours, theirs[0]["gateway"].as_str().unwrap(), "port {port}");
+    }
+    let refused = host.socket.lookup(&Question::to("10.2.0.1".parse().unwrap())).unwrap_err();
+    assert_eq!(refused.refused_with(), Some(rustix::io::Errno::ACCESS.raw_os_error()), "{refused}");
+    let refused = host.socket.lookup(&Question::to("172.16.0.1".parse().unwrap())).unwrap_err();
+    assert_eq!(refused.refused_with(), Some(rustix::io::Errno::NETUNREACH.raw_os_error()), "{refused}");
+}
+
+#[test]
+fn root_addresses_and_neighbours_are_what_ip_shows() {
+    let mut host = Host::new();
+    host.socket.add_owned_address("ib0", prefix("10.10.0.212/32"), 117).unwrap();
+    let all = host.socket.all_addresses().unwrap();
+    let ours = all.iter().find(|address| address.prefix == prefix("10.10.0.212/32")).unwrap();
+    assert_eq!((ours.interface.as_str(), ours.protocol), ("ib0", 117));
+    assert!(
+        host.ip("address show dev ib0").contains("10.10.0.212/32 scope global proto 117")
+            || host.ip("address show dev ib0").contains("10.10.0.212/32")
+    );
+    host.socket.remove_address("ib0", prefix("10.10.0.212/32")).unwrap();
+    assert!(!host.ip("address show dev ib0").contains("10.10.0.212"));
+    host.ip("neighbour add 10.10.0.1 lladdr 02:00:00:00:00:01 dev ib0");
+    let found = host.socket.neighbours().unwrap();
+    let found = found.iter().find(|neighbour| neighbour.address.to_string() == "10.10.0.1").unwrap();
+    assert_eq!((found.link_address.as_deref(), found.failed), (Some("02:00:00:00:00:01"), false));
+}

@@ -1,0 +1,334 @@
+//! `clearstream route apply`, `confirm`, `verify` and `revert` as a person runs
+//! them, on a host of a lab: what `ip` shows there is what counts.
+#![allow(clippy::unwrap_used, reason = "a test may end by panic")]
+
+mod common;
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::PathBuf,
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use common::{Lab, Run, clearstream, eventually, finish, program, run};
+use serde_json::{Value, json};
+
+const LAB: &str = r#"
+schema = "clearstream.lab"
+version = 1
+name = "NAME"
+title = "a lab of a test"
+[[host]]
+name = "here"
+[[host]]
+name = "there"
+[[link]]
+mtu = 1500
+[[link.ends]]
+host = "here"
+interface = "eth0"
+addresses = ["10.0.0.1/24", "fd00::1/64"]
+[[link.ends]]
+host = "there"
+interface = "eth0"
+addresses = ["10.0.0.2/24", "fd00::2/64"]
+"#;
+
+const FABRIC: &str = r#"
+schema = "clearstream.fabric"
+version = 1
+name = "small"
+[[network]]
+name = "near"
+prefixes = ["10.0.0.0/24", "fd00::/64"]
+[[network]]
+name = "far"
+prefixes = ["10.9.0.0/24", "fd09::/64"]
+[[class]]
+name = "gateway"
+role = "gateway"
+hosts = ["there", "gw2"]
+[[class.link]]
+network = "near"
+interface = "eth0"
+addresses = ["10.0.0.[2-3]", "fd00::[2-3]"]
+[[class.link]]
+network = "far"
+interface = "eth1"
+addresses = ["10.9.0.[2-3]", "fd09::[2-3]"]
+[[class]]
+name = "storage"
+role = "storage"
+hosts = ["here"]
+[[class.link]]
+network = "near"
+interface = "eth0"
+addresses = ["10.0.0.1", "fd00::1"]
+alias-addresses = ["10.0.0.[211-212]", "fd00::[211-212]"]
+[[class]]
+name = "compute"
+role = "compute"
+hosts = ["c1"]
+[[class.link]]
+network = "far"
+interface = "eth0"
+addresses = ["10.9.0.1", "fd09::1"]
+[[route]]
+between = ["near", "far"]
+via = ["gateway"]
+return-path = "alias"
+"#;
+
+struct Here {
+    lab: Lab,
+    folder: tempfile::TempDir,
+    fabric: String,
+    /// Put before the search path of programs.
+    programs: Option<PathBuf>,
+}
+
+impl Here {
+    fn new(name: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let lab = folder.path().join(format!("{name}.toml"));
+        fs::write(&lab, LAB.replace("NAME", name)).unwrap();
+        let fabric = folder.path().join("small.toml");
+        fs::write(&fabric, FABRIC).unwrap();
+        let here = Self {
+            lab: Lab::up(&lab, name),
+            fabric: fabric.to_str().unwrap().to_owned(),
+            folder,
+            programs: None,
+        };
+        // Others' routes, which must never be lost.
+        here.exec("here", "ip route add default via 10.0.0.2 proto dhcp");
+        here.exec("here", "ip -6 route add default via fd00::2");
+        here.exec("here", "ip rule add pref 50 from 10.77.0.0/16 lookup 50");
+        here
+    }
+
+    fn exec(&self, host: &str, line: &str) -> String {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        run(&[&["lab", "exec", &self.lab.0, host, "--"], words.as_slice()].concat()).ok().to_owned()
+    }
+
+    fn command(&self, words: &[&str], session: Option<&str>) -> Command {
+        let program = program().to_str().unwrap();
+        let mut command =
+            clearstream(&[&["lab", "exec", &self.lab.0, "here", "--", program, "route"], words].concat());
+        command.env("CLEARSTREAM_PLANS", self.plans()).env_remove("SSH_CONNECTION");
+        // Not the session of whoever runs the tests.
+        command.env("SSH_CONNECTION", session.unwrap_or("127.0.0.1 1 127.0.0.1 22"));
+        if let Some(programs) = &self.programs {
+            command.env("PATH", format!("{}:{}", programs.display(), std::env::var("PATH").unwrap()));
+        }
+        command
+    }
+
+    fn plans(&self) -> PathBuf {
+        self.folder.path().join("plans")
+    }
+
+    fn route(&self, words: &[&str]) -> Run {
+        self.route_from(words, None)
+    }
+
+    fn route_from(&self, words: &[&str], session: Option<&str>) -> Run {
+        finish(self.command(words, session).spawn().unwrap(), Duration::from_secs(30))
+    }
+
+    /// Everything that `ip` knows of this host's routing.
+    fn shown(&self) -> String {
+        let mut all = Vec::new();
+        for line in [
+            "ip -j -4 route show table all",
+            "ip -j -6 route show table all",
+            "ip -j -4 rule",
+            "ip -j -6 rule",
+            "ip -j nexthop",
+            "ip -j -4 address show eth0",
+        ] {
+            let found: Value = serde_json::from_str(&self.exec("here", line)).unwrap();
+            all.extend(found.as_array().unwrap().iter().map(Value::to_string));
+        }
+        // Link-local ones come when the kernel has tried out the address.
+        all.retain(|text| !text.contains("fe80") && !text.contains("ff00"));
+        all.sort();
+        all.join("\n") + &self.exec("here", "sysctl net.ipv4.fib_multipath_hash_policy")
+    }
+
+    fn plan(&self, steps: &Value) -> String {
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+        let plan = json!({
+            "schema": "clearstream.plan", "version": 1, "purpose": "a test",
+            "host": {"name": "here", "kernel": kernel.trim()}, "steps": steps,
+        });
+        let path = self.folder.path().join("plan.json");
+        fs::write(&path, plan.to_string()).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+}
+
+fn step(setting: Value, desired: Option<&str>) -> Value {
+    json!({"setting": setting, "desired": desired, "reason": "a test", "effect": "now"})
+}
+
+#[test]
+fn root_a_host_gets_its_part_of_a_fabric_and_back() {
+    let here = Here::new("e2e-route-apply");
+    let (fabric, before) = (here.fabric.as_str(), here.shown());
+    here.route(&["verify", fabric]).refused_with(8);
+    let dry = here.route(&["apply", fabric, "--dry-run", "--json"]).json();
+    let count = dry["plan"]["steps"].as_array().unwrap().len();
+    assert!(count > 10, "{dry:#}");
+    assert_eq!(here.shown(), before);
+    let applied = here.route(&["apply", fabric, "--yes", "--json"]).json();
+    assert_eq!(applied["changed_count"], count);
+    let after = here.shown();
+    for part in [
+        r#""dst":"10.9.0.0/24","nhid":"#,
+        r#""src":"10.0.0.211""#,
+        r#""local":"10.0.0.212""#,
+        r#""fd09::/64""#,
+    ] {
+        assert!(after.contains(part), "{part} is not in\n{after}");
+    }
+    assert!(
+        after.contains(r#""dst":"default","gateway":"10.0.0.2""#)
+            && after.contains(r#""src":"10.77.0.0","srclen":16"#)
+    );
+    here.route(&["verify", fabric]).ok();
+    here.route(&["verify"]).ok();
+    let again = here.route(&["apply", fabric, "--yes", "--json"]).json();
+    assert_eq!((again["changed_count"].as_u64(), again["journal"].as_str()), (Some(0), None), "{again:#}");
+    // A gateway's route that is lost is put right, and nothing else is touched.
+    here.exec("here", "ip route del 10.9.0.0/24 table 7001");
+    let failed = here.route(&["verify", fabric]);
+    failed.refused_with(8);
+    assert!(failed.stdout.contains("route 10.9.0.0/24 table 7001"), "{}", failed.stdout);
+    let repaired = here.route(&["apply", fabric, "--yes", "--json"]).json();
+    assert_eq!(repaired["changed_count"], 1, "{repaired:#}");
+    assert_eq!(here.shown(), after);
+    here.route(&["revert", repaired["journal"].as_str().unwrap()]).ok();
+    here.exec("here", "ip route add 10.9.0.0/24 via 10.0.0.2 table 7001 proto 117");
+    here.route(&["revert", applied["journal"].as_str().unwrap(), "--force"]).ok();
+    assert_eq!(here.shown(), before);
+    here.route(&["revert"]).refused(2, &["no routes are applied here"]);
+}
+
+#[test]
+fn root_numbers_of_others_are_refused_by_name() {
+    let here = Here::new("e2e-route-held");
+    here.exec("here", "ip route add 10.9.0.0/24 via 10.0.0.9");
+    let before = here.shown();
+    let refused = here.route(&["apply", &here.fabric, "--yes"]);
+    refused.refused(4, &["route 10.9.0.0/24 table 254 belongs to somebody else", "via 10.0.0.9"]);
+    here.route(&["apply", &here.fabric, "--host", "nobody", "--yes"]).refused_with(9);
+    assert_eq!(here.shown(), before);
+}
+
+#[test]
+fn root_the_guard_keeps_the_session_and_the_default_route() {
+    let here = Here::new("e2e-route-guard");
+    let (fabric, before) = (here.fabric.as_str(), here.shown());
+    // The operator sits in the far network, behind the default route.
+    let session = Some("10.9.0.77 50000 10.0.0.1 22");
+    let refused = here.route_from(&["apply", fabric, "--yes"], session);
+    refused.refused(4, &["the ssh session from 10.9.0.77", "by 10.0.0.2 on eth0 now", "--confirm-within"]);
+    assert_eq!(here.shown(), before);
+    let default = json!({"route": {"table": 254, "destination": "0.0.0.0/0", "metric": 0}});
+    let plan = here.plan(&json!([step(default, None)]));
+    let refused = here.route(&["apply", &plan, "--yes", "--confirm-within", "60s"]);
+    refused.refused(4, &["cut the IPv4 default route", "--force"]);
+    assert_eq!(here.shown(), before);
+    here.route(&["apply", &plan, "--yes", "--force"]).ok();
+    assert_ne!(here.shown(), before);
+    here.route(&["revert", "--force"]).ok();
+    assert_eq!(here.shown(), before);
+    // Nobody confirms: it comes back, whatever became of the session.
+    let session = Some("10.9.0.77 50000 10.0.0.1 22");
+    let applied = here.route_from(&["apply", fabric, "--yes", "--confirm-within", "3s"], session);
+    assert!(applied.ok().contains("put back in 3 s"), "{}", applied.stdout);
+    assert_ne!(here.shown(), before);
+    here.route(&["apply", fabric, "--yes"]).refused(4, &["waits for confirmation"]);
+    eventually(Duration::from_secs(15), "the routes are back", || here.shown() == before);
+    here.route(&["confirm"]).refused(2, &["nothing waits for confirmation"]);
+    // Somebody does: it stays.
+    here.route_from(&["apply", fabric, "--yes", "--confirm-within", "3s"], session).ok();
+    let after = here.shown();
+    assert!(here.route(&["confirm"]).ok().starts_with("kept, with "));
+    std::thread::sleep(Duration::from_secs(4));
+    assert_eq!(here.shown(), after);
+}
+
+/// nft is made slow, so that the program can be killed between two steps.
+#[test]
+fn root_killed_while_it_applies_the_guardian_puts_everything_back() {
+    let mut here = Here::new("e2e-route-killed");
+    let before = here.shown();
+    let programs = here.folder.path().join("programs");
+    fs::create_dir(&programs).unwrap();
+    let slow = programs.join("nft");
+    let begun = here.folder.path().join("begun");
+    let text = format!(
+        "#!/bin/sh\nif [ \"$1\" = -f ]; then : >{}; sleep 30; fi\nexec /usr/sbin/nft \"$@\"\n",
+        begun.display()
+    );
+    fs::write(&slow, text).unwrap();
+    fs::set_permissions(&slow, fs::Permissions::from_mode(0o755)).unwrap();
+    here.programs = Some(programs);
+    let plan = here.plan(&json!([
+        step(json!({"nexthop": {"id": 7001}}), Some("via 10.0.0.2 dev eth0 proto 117")),
+        step(
+            json!({"route": {"table": 254, "destination": "10.9.0.0/24", "metric": 0}}),
+            Some("nhid 7001 proto 117")
+        ),
+        step(
+            json!({"netfilter-table": {"name": "slow"}}),
+            Some(
+                "chain leave { type route hook output priority mangle; ct mark != 0 meta mark set ct mark; }"
+            ),
+        ),
+    ]));
+    let mut command = here.command(&["apply", &plan, "--yes"], None);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    eventually(Duration::from_secs(20), "the slow step is reached", || begun.exists());
+    assert!(here.shown().contains("10.9.0.0/24"), "the first steps are made");
+    // The program that applies is the child of `lab exec`.
+    for pid in common::children(child.id()) {
+        common::signal(pid, "KILL");
+    }
+    let _ = child.wait();
+    eventually(Duration::from_secs(15), "the routes are back", || here.shown() == before);
+    assert!(!here.exec("here", "/usr/sbin/nft list tables").contains("slow"));
+}
+
+/// Packets over others' default route, one every 10 ms, while ours come and go.
+#[test]
+fn root_nothing_is_lost_on_the_default_route_meanwhile() {
+    let here = Here::new("e2e-route-ping");
+    here.exec("there", "ip address add 203.0.113.9/32 dev lo");
+    let mut ping = clearstream(&[
+        "lab",
+        "exec",
+        &here.lab.0,
+        "here",
+        "--",
+        "ping",
+        "-q",
+        "-i",
+        "0.01",
+        "-c",
+        "400",
+        "203.0.113.9",
+    ]);
+    let ping = ping.spawn().unwrap();
+    for _ in 0..3 {
+        here.route(&["apply", &here.fabric, "--yes", "--json"]).ok();
+        here.route(&["revert"]).ok();
+    }
+    let summary = finish(ping, Duration::from_secs(30));
+    assert!(summary.ok().contains("400 received, 0% packet loss"), "{}", summary.stdout);
+}
