@@ -21,6 +21,7 @@ mod flows;
 mod hosts;
 mod judge;
 mod prove;
+mod through;
 
 pub use agent::WireAgent;
 pub use crossing::{Crossing, End, GatewayEnds, Selection};

@@ -1,8 +1,8 @@
 //! The proof from beginning to end.
 
 use std::{
-    collections::{BTreeMap, HashMap},
-    net::SocketAddr,
+    collections::{BTreeMap, BTreeSet, HashMap},
+    net::{IpAddr, SocketAddr},
     sync::atomic::AtomicBool,
     time::{Duration, Instant},
 };
@@ -20,8 +20,8 @@ use clearstream_schema::{
 use clearstream_stats::median;
 
 use super::{
-    crossing::Crossing,
-    extent::{self, Sizes},
+    crossing::{Crossing, End},
+    extent,
     facts::Facts,
     findings::{self, Evidence, finding},
     flows::{self, PlannedFlow, PlannedFlows},
@@ -61,9 +61,6 @@ const WATCH_SECONDS: u32 = 600;
 const RATE_OVERHEAD: Duration = Duration::from_millis(700);
 /// What all other steps of a crossing take, about.
 const STEPS: Duration = Duration::from_secs(3);
-/// Waiting for the answer to one packet of a search takes three round trips,
-/// and time for a program to be woken on a busy host.
-const WAKE_UP: Duration = Duration::from_millis(60);
 /// An answered flow lasts several round trips; its last packets pass by then.
 const TAIL: Duration = Duration::from_millis(100);
 
@@ -101,6 +98,7 @@ pub fn prove(
         findings: Vec::new(),
         notices: Vec::new(),
         left: crossings.iter().map(|crossing| expected(crossing, options)).sum(),
+        rated: BTreeSet::new(),
         on_progress,
     };
     work.facts = Facts::gather(&mut work.hosts)?;
@@ -130,40 +128,42 @@ pub fn prove(
 }
 
 /// Time that a crossing takes, about.
-fn expected(crossing: &Crossing, options: &ProofOptions) -> Duration {
+pub(super) fn expected(crossing: &Crossing, options: &ProofOptions) -> Duration {
     let rate = options.rate_duration.to_std();
     let each = if rate.is_zero() { Duration::ZERO } else { rate + RATE_OVERHEAD };
     STEPS + each * u32::try_from(crossing.gateways.len()).unwrap_or(u32::MAX)
 }
 
-struct Work<'a> {
-    hosts: Hosts<'a>,
-    options: &'a ProofOptions,
-    facts: Facts,
-    findings: Vec<ProofFinding>,
-    notices: Vec<Notice>,
-    left: Duration,
-    on_progress: &'a mut dyn FnMut(ProofProgress),
+pub(super) struct Work<'a> {
+    pub(super) hosts: Hosts<'a>,
+    pub(super) options: &'a ProofOptions,
+    pub(super) facts: Facts,
+    pub(super) findings: Vec<ProofFinding>,
+    pub(super) notices: Vec<Notice>,
+    pub(super) left: Duration,
+    /// Gateways whose rate is known: one family tells it.
+    pub(super) rated: BTreeSet<String>,
+    pub(super) on_progress: &'a mut dyn FnMut(ProofProgress),
 }
 
 /// What the flows of a crossing showed.
-struct Shown {
-    planned: PlannedFlows,
-    judged: Vec<Judged>,
-    seen: Seen,
+pub(super) struct Shown {
+    pub(super) planned: PlannedFlows,
+    pub(super) judged: Vec<Judged>,
+    pub(super) seen: Seen,
     /// By gateway: before and after the flows.
-    counted: Vec<Option<HostCounters>>,
+    pub(super) counted: Vec<Option<HostCounters>>,
     /// Median time to connect.
-    connect: Duration,
+    pub(super) connect: Duration,
 }
 
 impl Work<'_> {
-    fn progress(&mut self, what: impl Into<String>) {
+    pub(super) fn progress(&mut self, what: impl Into<String>) {
         (self.on_progress)(ProofProgress { what: what.into(), left: self.left });
     }
 
     /// Something that could not be looked at; the proof is not complete.
-    fn missed(&mut self, id: &str, message: String) {
+    pub(super) fn missed(&mut self, id: &str, message: String) {
         self.notices.push(Notice { id: id.to_owned(), message });
     }
 
@@ -204,8 +204,7 @@ impl Work<'_> {
         let cookie = extent::cookie();
         let mut listening = Vec::new();
         for server in &crossing.servers {
-            let mut addresses = vec![server.address];
-            addresses.extend(&server.aliases);
+            let addresses = self.addresses(server);
             let listen = WireListen { addresses, port: None, cookie: cookie.clone() };
             match self.hosts.ask(&server.host, RouteRequest::Listen(listen))? {
                 RouteReply::Listening { port } => listening.push(port),
@@ -232,6 +231,23 @@ impl Work<'_> {
             closed?;
         }
         Ok(Shown { planned, judged, seen, counted, connect })
+    }
+
+    /// Addresses that a server can listen on; those that it lacks are told of.
+    fn addresses(&mut self, server: &End) -> Vec<IpAddr> {
+        let mut addresses = vec![server.address];
+        for alias in &server.aliases {
+            if self.facts.interface(&server.host, *alias).is_some() {
+                addresses.push(*alias);
+                continue;
+            }
+            let message = format!("{} lacks {alias}, by which clients choose a gateway", server.host);
+            let correction = format!("apply its plan: `clearstream route apply` on {}", server.host);
+            let mut found = finding("address-missing", Severity::Error, &server.host, message, correction);
+            found.address = Some(*alias);
+            self.findings.push(found);
+        }
+        addresses
     }
 
     /// Lets every gateway watch; one that cannot is told of.
@@ -381,177 +397,4 @@ impl Work<'_> {
             });
         }
     }
-
-    /// Path MTU and rate through each gateway that forwards.
-    fn extents(
-        &mut self,
-        crossing: &Crossing,
-        shown: &Shown,
-        proof: &mut CrossingProof,
-    ) -> Result<(), ProofError> {
-        let patience = shown.connect * 3 + WAKE_UP;
-        let expected_mtu = self.expected_mtu(crossing);
-        let expected_time = expected(crossing, self.options);
-        let begun = Instant::now();
-        let all_left = self.left;
-        for (place, gateway) in crossing.gateways.iter().enumerate() {
-            // Pairs that were answered over it in both directions.
-            let works = |one: &&Judged| one.answered() && one.forward == Some(place);
-            let mut pairs: Vec<(usize, usize)> =
-                shown.judged.iter().filter(works).map(|one| (one.flow.client, one.flow.server)).collect();
-            pairs.sort_unstable();
-            pairs.dedup();
-            if pairs.is_empty() {
-                continue;
-            }
-            self.left = all_left.saturating_sub(begun.elapsed().min(expected_time));
-            proof.gateways[place].expected_mtu_bytes = expected_mtu;
-            if self.options.path_mtu {
-                self.progress(format!("path MTU through {}", gateway.host));
-                let sizes = self.sizes(crossing, &pairs, place, patience)?;
-                self.judge_sizes(crossing, place, sizes, expected_mtu, proof);
-            }
-            let duration = self.options.rate_duration.to_std();
-            if !duration.is_zero() {
-                self.progress(format!("forwarding rate of {}", gateway.host));
-                // Not always the same hosts, so that one slow host stands out.
-                let first = place % pairs.len();
-                let order = pairs[first..].iter().chain(&pairs[..first]);
-                self.rate(crossing, order.copied().collect(), place, duration, proof)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn rate(
-        &mut self,
-        crossing: &Crossing,
-        pairs: Vec<(usize, usize)>,
-        place: usize,
-        duration: Duration,
-        proof: &mut CrossingProof,
-    ) -> Result<(), ProofError> {
-        let gateway = &crossing.gateways[place].host;
-        for pair in pairs {
-            match extent::rate(&mut self.hosts, crossing, pair, place, duration, &self.facts)? {
-                Some(Ok(rate)) => {
-                    proof.gateways[place].rate = Some(rate);
-                    return Ok(());
-                }
-                Some(Err(reason)) => {
-                    self.missed("not-measured", format!("forwarding rate of {gateway}: {reason}"));
-                    return Ok(());
-                }
-                None => {}
-            }
-        }
-        self.missed(
-            "not-measured",
-            format!("forwarding rate of {gateway}: no source port was found that leads there"),
-        );
-        Ok(())
-    }
-
-    /// MTU that packets should have: the fabric's, or the smallest of the end
-    /// hosts' interfaces.
-    fn expected_mtu(&self, crossing: &Crossing) -> Option<u32> {
-        crossing.mtu_bytes.or_else(|| {
-            let ends = crossing.clients.iter().chain(&crossing.servers);
-            ends.filter_map(|end| self.facts.mtu_bytes(&end.host, end.address)).min()
-        })
-    }
-
-    /// Searches for one pair of each pair of classes; the smallest counts.
-    fn sizes(
-        &mut self,
-        crossing: &Crossing,
-        pairs: &[(usize, usize)],
-        gateway: usize,
-        patience: Duration,
-    ) -> Result<Sizes, ProofError> {
-        let mut classes = std::collections::BTreeSet::new();
-        let mut smallest = Sizes::default();
-        for pair in pairs {
-            let (client, server) = (&crossing.clients[pair.0], &crossing.servers[pair.1]);
-            if !classes.insert((&client.class, &server.class)) {
-                continue;
-            }
-            let found = extent::path_mtu(&mut self.hosts, crossing, *pair, gateway, patience)?;
-            let smaller = |one: Option<_>, other: Option<_>| match (one, other) {
-                (Some(one), Some(other)) => Some(std::cmp::min_by_key(one, other, bytes)),
-                (one, other) => one.or(other),
-            };
-            smallest.forward = smaller(smallest.forward, found.forward);
-            smallest.reply = smaller(smallest.reply, found.reply);
-        }
-        Ok(smallest)
-    }
-
-    fn judge_sizes(
-        &mut self,
-        crossing: &Crossing,
-        place: usize,
-        sizes: Sizes,
-        expected: Option<u32>,
-        proof: &mut CrossingProof,
-    ) {
-        let gateway = &crossing.gateways[place];
-        let row = &mut proof.gateways[place];
-        row.path_mtu_bytes = sizes.forward.and_then(|found| found.path_bytes);
-        row.reply_path_mtu_bytes = sizes.reply.and_then(|found| found.path_bytes);
-        let ways = [
-            (sizes.forward, gateway.client_side, gateway.server_side, &crossing.between[1]),
-            (sizes.reply, gateway.server_side, gateway.client_side, &crossing.between[0]),
-        ];
-        for (found, arrives_by, leaves_by, network) in ways {
-            let Some(found) = found else {
-                // A hash of addresses may leave a gateway out in one direction.
-                let id = if crossing.spreads_by_ports() { "not-measured" } else { "unused" };
-                let message = format!(
-                    "path MTU through {} to network {network}: no flow of these hosts goes that way",
-                    gateway.host
-                );
-                self.missed(id, message);
-                continue;
-            };
-            let Some(path) = found.path_bytes else {
-                let message = format!(
-                    "path MTU through {} to network {network}: not even small packets were answered",
-                    gateway.host
-                );
-                self.missed("not-measured", message);
-                continue;
-            };
-            if let Some(expected) = expected.filter(|expected| path < *expected) {
-                let told = found.told_bytes.is_some();
-                // A link drops what is longer than the MTU of the interface
-                // that it arrives by, too, and says nothing.
-                let small = [leaves_by, arrives_by].into_iter().find_map(|address| {
-                    let own = self.facts.mtu_bytes(&gateway.host, address).filter(|own| *own < expected)?;
-                    Some((self.facts.interface(&gateway.host, address)?, own))
-                });
-                let interface = self.facts.interface(&gateway.host, leaves_by).unwrap_or("its interface");
-                let message = format!(
-                    "packets to network {network} through {} pass up to {path} bytes, the fabric says {expected}{}",
-                    gateway.host,
-                    if told { "" } else { "; longer ones vanish and nobody says so (black hole)" }
-                );
-                let correction = match small {
-                    Some((interface, own)) => {
-                        format!("set the MTU of {interface} on {} to {expected} (it is {own})", gateway.host)
-                    }
-                    None => format!(
-                        "look at the MTU of switches and hosts behind {interface} of {}, and set it to {expected}",
-                        gateway.host
-                    ),
-                };
-                let id = if told { "path-mtu" } else { "mtu-black-hole" };
-                self.findings.push(finding(id, Severity::Error, &gateway.host, message, correction));
-            }
-        }
-    }
-}
-
-fn bytes(found: &clearstream_schema::wire::WirePathMtuFound) -> u32 {
-    found.path_bytes.unwrap_or(0)
 }
