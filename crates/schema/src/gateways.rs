@@ -150,7 +150,7 @@ pub struct FailureEffect {
     pub gateway: String,
     /// What was broken.
     pub fault: LabFault,
-    /// When it was in force.
+    /// When it was asked for; it was in force milliseconds later.
     pub at_ns: u64,
     /// Flows that used the gateway in either direction.
     pub hit_count: u64,

@@ -162,7 +162,7 @@ fn changed(loaded: &Fabric, config: &GatewayConfig) -> Result<Fabric, TrialError
     if !config.weights.is_empty() {
         weigh(&mut file, loaded, &config.weights)?;
     }
-    Fabric::new(file).map_err(|fault| invalid(format!("{}: {fault:?}", config.fabric)))
+    Fabric::new(file).map_err(|fault| invalid(format!("{}: {}: {}", config.fabric, fault.key, fault.problem)))
 }
 
 /// Weights belong to classes, so each gateway becomes a class of its own; one
@@ -181,8 +181,11 @@ fn weigh(file: &mut FabricFile, loaded: &Fabric, weights: &[u16]) -> Result<(), 
     let own_class = |gateway: &fabric::Gateway| {
         format!("{}-{}", loaded.file().classes[gateway.host.class].name, gateway.name)
     };
-    let mut classes: Vec<HostClass> =
-        loaded.file().classes.iter().filter(|class| class.role != HostRole::Gateway).cloned().collect();
+    let chosen_numbers: Vec<usize> = chosen.iter().map(|(gateway, _)| gateway.number).collect();
+    let mut classes: Vec<HostClass> = (0..loaded.file().classes.len())
+        .filter(|class| loaded.file().classes[*class].role != HostRole::Gateway)
+        .map(|class| with_aliases_of(loaded, class, &chosen_numbers))
+        .collect();
     for (gateway, weight) in &chosen {
         let mut class = loaded.file().classes[gateway.host.class].clone();
         class.name = own_class(gateway);
@@ -202,4 +205,28 @@ fn weigh(file: &mut FabricFile, loaded: &Fabric, weights: &[u16]) -> Result<(), 
     }
     file.classes = classes;
     Ok(())
+}
+
+/// A class of end hosts whose servers have an alias for each of these gateways
+/// only.
+fn with_aliases_of(loaded: &Fabric, number: usize, gateways: &[usize]) -> HostClass {
+    let mut class = loaded.file().classes[number].clone();
+    for (place, link) in class.links.iter_mut().enumerate() {
+        if link.alias_addresses.is_empty() {
+            continue;
+        }
+        let mut addresses = Vec::new();
+        for host in loaded.class_hosts(number) {
+            let network = loaded.link_network(host, place);
+            for ipv6 in [false, true] {
+                let all = loaded.aliases(host, place, ipv6);
+                let of_gateway = loaded.network_gateways(network).map(|gateway| gateway.number).zip(all);
+                let kept: BTreeMap<usize, IpAddr> = of_gateway.collect();
+                addresses
+                    .extend(gateways.iter().filter_map(|gateway| kept.get(gateway)).map(IpAddr::to_string));
+            }
+        }
+        link.alias_addresses = addresses;
+    }
+    class
 }

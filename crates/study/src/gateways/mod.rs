@@ -135,8 +135,11 @@ struct Broken<'a> {
 
 impl<'a> Broken<'a> {
     fn now(lab: &'a RunningLab, fault: &LabFault, clock: &Instant) -> Result<Self, TrialError> {
+        // It is in force some time before this returns: what is counted from
+        // here on is never too short.
+        let at_ns = nanoseconds(clock.elapsed());
         lab.fault(fault).map_err(lab_error)?;
-        Ok(Self { lab, fault: fault.clone(), at_ns: nanoseconds(clock.elapsed()) })
+        Ok(Self { lab, fault: fault.clone(), at_ns })
     }
 }
 
