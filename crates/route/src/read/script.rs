@@ -4,6 +4,7 @@
 
 use clearstream_schema::{
     fabric::InfinibandMode,
+    prefix::Prefix,
     routing::{Located, RouteAction},
 };
 use clearstream_tune::syntax;
@@ -247,11 +248,28 @@ impl State<'_> {
     }
 
     fn route(&self, words: &[Word<'_>], gathering: &mut Gathering) -> Result<(), Misread> {
-        if let Some(meant) = words::route(words, self.context(gathering))? {
-            self.left_out(&meant.left_out, gathering);
-            gathering.route(meant.value);
+        match words::route(words, self.context(gathering))? {
+            Some(meant) => {
+                self.left_out(&meant.left_out, gathering);
+                gathering.route(meant.value);
+            }
+            None => self.address_by_route(words, gathering),
         }
         Ok(())
+    }
+
+    /// The kernel's route to the network of an address names the address:
+    /// `10.0.0.0/24 dev ib0 proto kernel scope link src 10.0.0.1`.
+    fn address_by_route(&self, words: &[Word<'_>], gathering: &mut Gathering) {
+        let network = words.first().and_then(|word| Some((values::prefix(word.text)?, word.line)));
+        let source = value_of(words, "src").and_then(values::address);
+        if let (Some((network, line)), Some(address), Some(device)) =
+            (network, source, value_of(words, "dev"))
+            && network.contains(address)
+        {
+            let prefix = Prefix { address, length: network.length };
+            gathering.address(device, prefix, place(self.file, line));
+        }
     }
 
     fn rule(&self, words: &[Word<'_>], gathering: &mut Gathering) -> Result<(), Misread> {
@@ -440,7 +458,7 @@ fn is_route_start(word: &str) -> bool {
         "throw",
         "to",
     ];
-    types.contains(&word) || values::prefix(word).is_some()
+    types.contains(&word) || values::prefix(word).is_some() || words::kind_by_number(word).is_some()
 }
 
 /// Objects by the abbreviations that ip(8) takes.

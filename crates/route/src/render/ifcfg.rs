@@ -11,7 +11,7 @@ use clearstream_schema::{
 
 use super::{
     RenderedFile,
-    split::{Backend, Owners, routes_of, rules_of},
+    split::{Backend, Order, Owners, routes_of, rules_of},
     words,
 };
 
@@ -20,6 +20,7 @@ pub(super) const BACKEND: Backend = Backend {
     route: |_| None,
     rule: |_| None,
     nexthop: |_| Some("nexthop objects"),
+    keeps_order: Order { routes: true, groups: true },
     owners: Owners { routes: true, rules: true },
 };
 

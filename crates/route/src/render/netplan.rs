@@ -10,7 +10,7 @@ use clearstream_schema::{
 
 use super::{
     RenderedFile,
-    split::{Backend, Owners, routes_of, rules_of},
+    split::{Backend, Order, Owners, routes_of, rules_of},
 };
 
 pub(super) const BACKEND: Backend = Backend {
@@ -34,6 +34,7 @@ pub(super) const BACKEND: Backend = Backend {
         }
     },
     nexthop: |_| Some("nexthop objects"),
+    keeps_order: Order { routes: true, groups: true },
     owners: Owners { routes: false, rules: false },
 };
 

@@ -12,7 +12,7 @@ use clearstream_schema::{
 
 use super::{
     RenderedFile,
-    split::{Backend, Owners, routes_of, rules_of},
+    split::{Backend, Order, Owners, routes_of, rules_of},
 };
 
 /// Selectors of rules and their keys (systemd.network(5), [RoutingPolicyRule]).
@@ -50,6 +50,8 @@ pub(super) const BACKEND: Backend = Backend {
         }
         _ => None,
     },
+    // Measured with version 252: members of a group come in any order.
+    keeps_order: Order { routes: true, groups: false },
     owners: Owners { routes: true, rules: false },
 };
 

@@ -10,7 +10,7 @@ use clearstream_schema::{
 
 use super::{
     RenderedFile,
-    split::{Backend, Owners, routes_of, rules_of},
+    split::{Backend, Order, Owners, routes_of, rules_of},
     words,
 };
 
@@ -37,6 +37,8 @@ pub(super) const BACKEND: Backend = Backend {
         }
     },
     nexthop: |_| Some("nexthop objects"),
+    // It merges profiles and tells nothing of the order.
+    keeps_order: Order { routes: false, groups: false },
     owners: Owners { routes: false, rules: false },
 };
 

@@ -9,7 +9,7 @@ use clearstream_schema::{
 
 use super::{
     RenderedFile,
-    split::{Backend, Owners, routes_of},
+    split::{Backend, Order, Owners, routes_of},
 };
 
 pub(super) const BACKEND: Backend = Backend {
@@ -40,6 +40,8 @@ pub(super) const BACKEND: Backend = Backend {
         }
     },
     nexthop: |_| Some("nexthop objects"),
+    // Its profiles list the next hops in any order.
+    keeps_order: Order { routes: false, groups: false },
     owners: Owners { routes: false, rules: false },
 };
 

@@ -16,6 +16,9 @@ pub(super) struct Backend {
     pub(super) route: fn(&RouteEntry) -> Option<&'static str>,
     pub(super) rule: fn(&RuleEntry) -> Option<&'static str>,
     pub(super) nexthop: fn(&Nexthop) -> Option<&'static str>,
+    /// Whether next hops of a route, and members of a group, stay in their
+    /// order. With a fixed hash seed both ends count on it.
+    pub(super) keeps_order: Order,
     /// Whether routes and rules keep the number of their owner.
     pub(super) owners: Owners,
 }
@@ -27,12 +30,20 @@ pub(super) struct Owners {
     pub(super) rules: bool,
 }
 
+/// Whether the order of next hops is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Order {
+    pub(super) routes: bool,
+    pub(super) groups: bool,
+}
+
 /// For plain batches of `ip`: everything is the rest.
 pub(super) const NOTHING: Backend = Backend {
     name: "",
     route: |_| Some(""),
     rule: |_| Some(""),
     nexthop: |_| Some(""),
+    keeps_order: Order { routes: true, groups: true },
     owners: Owners { routes: true, rules: true },
 };
 
@@ -59,8 +70,11 @@ pub(super) fn split(routing: &HostRouting, backend: &Backend) -> Split {
     let mut reasons = BTreeSet::new();
     interfaces(routing, &mut split, &mut reasons);
     nexthops(routing, backend, &mut split, &mut reasons);
+    let order_matters = routing.sysctls.contains_key(SEED);
     for route in &routing.routes {
-        match carried_route(route, backend, &split.carried) {
+        let hops_move = order_matters && !backend.keeps_order.routes && hop_count(route) > 1;
+        let carried = if hops_move { Err(MOVED) } else { carried_route(route, backend, &split.carried) };
+        match carried {
             Ok(route) => split.carried.routes.push(route),
             Err(reason) => {
                 reasons.insert(reason);
@@ -87,6 +101,9 @@ pub(super) fn split(routing: &HostRouting, backend: &Backend) -> Split {
     split
 }
 
+/// The key whose presence tells that both ends hash alike (ip-sysctl.rst).
+const SEED: &str = "net.ipv4.fib_multipath_hash_seed";
+const MOVED: &str = "next hops whose order counts because the hash seed is fixed";
 const NO_PROFILE: &str = "interfaces without an address of the family here";
 
 /// A profile takes an interface over, so one without addresses would take the
@@ -119,7 +136,16 @@ fn nexthops(
     let refused: BTreeSet<&'static str> = routing
         .nexthops
         .iter()
-        .filter_map(|nexthop| if is_foreign(nexthop) { Some(NO_PROFILE) } else { (backend.nexthop)(nexthop) })
+        .filter_map(|nexthop| {
+            let is_group = matches!(nexthop.target, NexthopTarget::Group { .. });
+            if is_foreign(nexthop) {
+                Some(NO_PROFILE)
+            } else if is_group && !backend.keeps_order.groups && routing.sysctls.contains_key(SEED) {
+                Some(MOVED)
+            } else {
+                (backend.nexthop)(nexthop)
+            }
+        })
         .collect();
     let part = if refused.is_empty() { &mut split.carried } else { &mut split.rest };
     part.nexthops.clone_from(&routing.nexthops);
@@ -212,6 +238,13 @@ fn interface_of(route: &RouteEntry) -> Option<&str> {
         RouteAction::Link { interface } => Some(interface),
         RouteAction::Gateways(hops) => hops.first()?.interface.as_deref(),
         _ => None,
+    }
+}
+
+fn hop_count(route: &RouteEntry) -> usize {
+    match &route.action {
+        RouteAction::Gateways(hops) => hops.len(),
+        _ => 0,
     }
 }
 

@@ -7,7 +7,7 @@ mod route;
 mod rule;
 
 pub(super) use nexthop::nexthop;
-pub(super) use route::route;
+pub(super) use route::{kind_by_number, route};
 pub(super) use rule::rule;
 
 use clearstream_schema::routing::Place;

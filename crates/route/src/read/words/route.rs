@@ -40,8 +40,17 @@ pub(in crate::read) fn route(
     words: &[Word<'_>],
     context: Context<'_>,
 ) -> Result<Option<Meant<RouteEntry>>, Misread> {
-    let mut cursor = Cursor::new(words);
     let mut parts = Parts::default();
+    let mut rest = words;
+    // `ip -Numeric route show` prints types as numbers before the destination.
+    if let [first, next, ..] = words
+        && let Some(kind) = kind_by_number(first.text)
+        && (next.text == "default" || values::prefix(next.text).is_some())
+    {
+        parts.kind = kind;
+        rest = &words[1..];
+    }
+    let mut cursor = Cursor::new(rest);
     while let Some(word) = cursor.next() {
         if word.text == "nexthop" {
             let hop = one_hop(&mut cursor, word, context)?;
@@ -197,6 +206,19 @@ impl Parts {
             None => Err(Misread("a route without gateway, interface or type".to_owned())),
         }
     }
+}
+
+/// Types of routes by number (rtnetlink(7), `rtm_type`).
+pub(in crate::read) fn kind_by_number(word: &str) -> Option<Option<&'static str>> {
+    Some(match word {
+        "1" => None,
+        "2" | "3" | "4" | "5" => Some("foreign"),
+        "6" => Some("blackhole"),
+        "7" => Some("unreachable"),
+        "8" => Some("prohibit"),
+        "9" => Some("throw"),
+        _ => return None,
+    })
 }
 
 /// `nexthop via ADDRESS dev NAME weight N`, in any order.

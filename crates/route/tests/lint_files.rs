@@ -1,0 +1,186 @@
+//! Files as they were published, and what is wrong with them. The expectations
+//! were worked out by hand from reading the files, before a linter saw them.
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
+
+use clearstream_route::{
+    fabric::{self, Fabric},
+    lint::{self, Subject},
+    read,
+};
+use clearstream_schema::tune::{Finding, LintReport, Severity};
+use clearstream_tune::{Assumed, MuteList};
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/configs")
+}
+
+fn hosts(folder: &str, kernel: Option<&str>) -> Vec<Subject> {
+    let assumed = Assumed { release: kernel.map(str::to_owned), ..Assumed::default() };
+    lint::of_files(read::folder(&fixtures().join(folder)).unwrap(), folder, &assumed)
+}
+
+fn look(hosts: &[Subject], fabric: Option<&Fabric>) -> LintReport {
+    lint::lint(hosts, fabric, &MuteList::default())
+}
+
+/// `id file:line`, without the folder.
+fn set(report: &LintReport) -> BTreeSet<String> {
+    let short = |finding: &Finding| {
+        let place = finding.place.as_ref().map_or_else(String::new, |place| {
+            let file = Path::new(&place.file).file_name().unwrap().to_string_lossy().into_owned();
+            format!(" {file}:{}", place.line)
+        });
+        format!("{}{place}", finding.id)
+    };
+    report.findings.iter().map(short).collect()
+}
+
+fn expected(ids: &[(&str, &str, &[u32])]) -> BTreeSet<String> {
+    let of = |(id, file, lines): &(&str, &str, &[u32])| {
+        lines.iter().map(|line| format!("{id} {file}:{line}")).collect::<Vec<_>>()
+    };
+    ids.iter().flat_map(of).collect()
+}
+
+fn without_notes_of_sysctls(report: &LintReport) -> LintReport {
+    let mut report = report.clone();
+    report.findings.retain(|finding| {
+        let is_list = finding.place.as_ref().is_some_and(|place| place.file.ends_with("sysctl.conf"));
+        !is_list || finding.severity > Severity::Note
+    });
+    report
+}
+
+/// The rules match gateways' addresses, which no packet of a server carries;
+/// the tables hold the compute network as neighbours in front of gateways that
+/// are in no network of the servers; 10.10.0.12 has two rules and is missing
+/// from the multipath route, the only one that is in force.
+const STORAGE: &[(&str, &str, &[u32])] = &[
+    ("rule:order:no-priority", "rule-ib1", &[2]),
+    ("rule:no-op:shadowed", "rule-ib1", &[3]),
+    ("rule:no-op:address-nobody-has", "rule-ib1", &[2, 3, 4, 5, 6, 7, 8]),
+    ("route:routing:on-link-beats-default", "route-ib1", &[2, 4, 6, 8, 10, 12]),
+    ("gateway:range:outside-every-subnet", "route-ib1", &[3, 5, 7, 9, 11, 13]),
+    ("gateway:routing:missing-from-multipath", "route-ib1", &[14]),
+    ("return:routing:asymmetric", "route-ib1", &[14]),
+    // As in the test of these sysctls in crates/tune/tests/published.rs.
+    ("net.ipv4.tcp_timestamps:unsafe:no-paws", "sysctl.conf", &[1]),
+    ("net.core.netdev_max_backlog:no-op:not-used-by-nics", "sysctl.conf", &[5]),
+    ("net.core.optmem_max:wasteful:too-large", "sysctl.conf", &[8]),
+    ("net.ipv4.tcp_mem:unit:copied-triple", "sysctl.conf", &[9]),
+    ("net.ipv4.tcp_mem:path:pressure-too-low", "sysctl.conf", &[9]),
+    ("net.ipv4.tcp_rmem:syntax:blank-in-name", "sysctl.conf", &[10]),
+    ("net.ipv4.tcp_no_metrics_save:syntax:blank-in-name", "sysctl.conf", &[12]),
+    ("net.ipv4.tcp_congestion_control:syntax:blank-in-name", "sysctl.conf", &[14]),
+    ("net.ipv4.tcp_mtu_probing:syntax:blank-in-name", "sysctl.conf", &[15]),
+    ("net.ipv4.tcp_fin_timeout:syntax:blank-in-name", "sysctl.conf", &[16]),
+    ("net.ipv4.tcp_tw_recycle:contradiction:without-timestamps", "sysctl.conf", &[17]),
+    ("net.ipv4.tcp_tw_reuse:contradiction:without-timestamps", "sysctl.conf", &[18]),
+];
+
+/// Its rules were not published, nor its sysctls.
+const COMPUTE: &[(&str, &str, &[u32])] = &[
+    ("route:routing:on-link-beats-default", "ip-route-show-table-all.txt", &[3, 5, 7, 9, 11, 13]),
+    ("table:unverifiable:no-rules-given", "ip-route-show-table-all.txt", &[2]),
+    ("net.ipv4.fib_multipath_hash_policy:routing:ignores-ports", "ip-route-show-table-all.txt", &[14]),
+];
+
+/// What only the other side, or the fabric, tells.
+const OTHER_NETWORK: (&str, &str, &[u32]) =
+    ("route:routing:not-the-other-network", "ip-route-show-table-all.txt", &[14]);
+const ONE_SIDE: (&str, &str, &[u32]) = ("gateway:routing:one-side-only", "route-ib1", &[14]);
+
+fn the_fabric() -> Fabric {
+    fabric::load(fixtures().join("paper-fabric.toml").to_str().unwrap()).unwrap()
+}
+
+#[test]
+fn the_storage_servers_of_the_paper() {
+    // Kernel 3.10 chose the gateway of each lookup by itself: there was no hash policy.
+    let report = look(&hosts("paper-storage", Some("3.10.0")), None);
+    assert_eq!(set(&without_notes_of_sysctls(&report)), expected(STORAGE), "{:#?}", report.findings);
+    assert_eq!(report.missing, Vec::<String>::new());
+    // On a kernel of today the policy is missing and one key is gone.
+    let report = look(&hosts("paper-storage", Some("6.12")), None);
+    let ids = set(&report);
+    assert!(
+        ids.contains("net.ipv4.fib_multipath_hash_policy:routing:ignores-ports route-ib1:14"),
+        "{ids:#?}"
+    );
+    assert!(ids.contains("net.ipv4.tcp_tw_recycle:removed:gone sysctl.conf:17"), "{ids:#?}");
+}
+
+#[test]
+fn the_compute_nodes_of_the_paper() {
+    let report = look(&hosts("paper-compute", None), None);
+    assert_eq!(set(&report), expected(COMPUTE), "{:#?}", report.findings);
+    assert_eq!(report.missing, Vec::<String>::new());
+}
+
+#[test]
+fn both_sides_together_show_the_wrong_network_and_the_missing_gateway() {
+    let mut both = hosts("paper-storage", Some("3.10.0"));
+    both.extend(hosts("paper-compute", Some("3.12")));
+    let report = look(&both, None);
+    let mut all = [STORAGE, COMPUTE].concat();
+    all.extend([OTHER_NETWORK, ONE_SIDE]);
+    assert_eq!(set(&without_notes_of_sysctls(&report)), expected(&all), "{:#?}", report.findings);
+    let wrong = report.findings.iter().find(|finding| finding.id == OTHER_NETWORK.0).unwrap();
+    assert_eq!(wrong.host.as_deref(), Some("paper-compute"));
+    assert!(wrong.message.contains("10.10.0.0/24"), "{}", wrong.message);
+}
+
+#[test]
+fn the_fabric_tells_it_of_one_side_alone() {
+    let fabric = the_fabric();
+    let report = look(&hosts("paper-compute", None), Some(&fabric));
+    let all = [COMPUTE, &[OTHER_NETWORK]].concat();
+    assert_eq!(set(&report), expected(&all), "{:#?}", report.findings);
+    let report = look(&hosts("paper-storage", Some("3.10.0")), Some(&fabric));
+    assert_eq!(set(&without_notes_of_sysctls(&report)), expected(STORAGE), "{:#?}", report.findings);
+    // Now it is certain.
+    let outside = report.findings.iter().filter(|finding| finding.id == "gateway:range:outside-every-subnet");
+    assert!(outside.into_iter().all(|finding| finding.severity == Severity::Error));
+}
+
+#[test]
+fn the_corrected_files_have_no_finding() {
+    let corrected = hosts("paper-corrected", None);
+    assert_eq!(corrected.len(), 8);
+    for fabric in [None, Some(&the_fabric())] {
+        let together = look(&corrected, fabric);
+        assert!(together.findings.is_empty(), "{:#?}", together.findings);
+        assert_eq!(together.missing, Vec::<String>::new());
+        for host in &corrected {
+            let alone = look(std::slice::from_ref(host), fabric);
+            assert!(alone.findings.is_empty(), "{}: {:#?}", host.name, alone.findings);
+        }
+    }
+}
+
+/// The required properties of SARIF 2.1.0, as `tune lint` has them.
+#[test]
+fn sarif_names_the_rule_the_host_and_the_line() {
+    let mut both = hosts("paper-storage", None);
+    both.extend(hosts("paper-compute", None));
+    let schema: serde_json::Value =
+        serde_json::from_str(include_str!("../../tune/tests/sarif-2.1.0-required.json")).unwrap();
+    let log = clearstream_tune::sarif(&look(&both, None), "clearstream route lint");
+    let errors: Vec<String> = jsonschema::validator_for(&schema)
+        .unwrap()
+        .iter_errors(&log)
+        .map(|error| error.to_string())
+        .collect();
+    assert_eq!(errors, Vec::<String>::new());
+    let run = &log["runs"][0];
+    assert_eq!(run["tool"]["driver"]["name"], "clearstream route lint");
+    let shadowed = run["results"].as_array().unwrap().iter().find(|it| it["ruleId"] == "rule:no-op:shadowed");
+    let location = &shadowed.unwrap()["locations"][0];
+    assert_eq!(location["physicalLocation"]["region"]["startLine"], 3);
+    assert_eq!(location["logicalLocations"][0]["fullyQualifiedName"], "paper-storage/rule");
+}
