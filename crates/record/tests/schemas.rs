@@ -24,6 +24,7 @@ use clearstream_schema::{
     record::{RunDocument, TrialDocument, TrialOutcome},
     study::StudyFile,
     tune::LintReport,
+    watch::{WatchEvent, WatchStatus},
 };
 use jsonschema::Validator;
 use schemars::{JsonSchema, generate::SchemaSettings};
@@ -37,7 +38,7 @@ fn schema<T: JsonSchema>() -> Value {
     SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>().to_value()
 }
 
-fn all() -> [(&'static str, Value); 16] {
+fn all() -> [(&'static str, Value); 18] {
     [
         ("congestion-controls", schema::<CongestionControls>()),
         ("diagnosis", schema::<Diagnosis>()),
@@ -55,6 +56,8 @@ fn all() -> [(&'static str, Value); 16] {
         ("run", schema::<RunDocument>()),
         ("study", schema::<StudyFile>()),
         ("trial", schema::<TrialDocument>()),
+        ("watch-event", schema::<WatchEvent>()),
+        ("watch-status", schema::<WatchStatus>()),
     ]
 }
 
