@@ -40,6 +40,9 @@ pub const CAPTURE_SCHEMA: &str = "clearstream.host-capture";
 /// Its version.
 pub const CAPTURE_VERSION: u32 = 1;
 
+/// The name of a captured host whose name was not kept.
+pub const CAPTURED_NAME: &str = "captured";
+
 const MANIFEST: &str = "manifest.json";
 const ETHTOOL: &str = "ethtool.json";
 const ROUTING: &str = "routing.json";

@@ -39,6 +39,13 @@ const OF_INTERFACE: [&str; 8] = [
 /// Connection marks are not read. Fails when the kernel refuses a list.
 pub fn live(root: &HostRoot) -> Result<HostRouting, NetlinkError> {
     let mut host = RouteSocket::open()?.host_routing()?;
+    complete(root, &mut host);
+    Ok(host)
+}
+
+/// Adds what files of the kernel tell, live or captured: the host's name, modes
+/// of interfaces, and the sysctls around its routes.
+pub fn complete(root: &HostRoot, host: &mut HostRouting) {
     if let Some(name) = text(root, "proc/sys/kernel/hostname") {
         host.host = name;
     }
@@ -56,8 +63,7 @@ pub fn live(root: &HostRoot) -> Result<HostRouting, NetlinkError> {
         keys.extend(OF_INTERFACE.iter().map(|key| format!("net.ipv4.conf.{name}.{key}")));
         keys.push(format!("net.ipv6.conf.{name}.forwarding"));
     }
-    add_sysctls(root, &mut host, keys.iter().map(String::as_str));
-    Ok(host)
+    add_sysctls(root, host, keys.iter().map(String::as_str));
 }
 
 /// Reads further sysctls into the document; those that the host lacks stay out.

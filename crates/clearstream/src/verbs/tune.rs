@@ -1,7 +1,7 @@
 //! `clearstream tune`
 
 pub(super) mod change;
-mod lint;
+pub mod lint;
 mod plan;
 mod render;
 

@@ -9,15 +9,13 @@ use std::{
 
 use clearstream_schema::routing::HostRouting;
 
-use super::{CaptureOptions, Recording};
+use super::{CAPTURED_NAME, CaptureOptions, Recording};
 use crate::{
     drivers::Answers,
     memory::{Entry, MemoryTree},
     parse::pci,
 };
 
-/// The name of a host whose name is not kept.
-const ANONYMOUS: &str = "captured";
 
 /// A recording fit to be given away.
 #[derive(Debug)]
@@ -78,7 +76,7 @@ impl Replacements {
         let name = path.rsplit('/').next().unwrap_or_default();
         match (path, name) {
             ("proc/sys/kernel/hostname", _) if !options.keep_host_name => {
-                format!("{ANONYMOUS}\n").into_bytes()
+                format!("{CAPTURED_NAME}\n").into_bytes()
             }
             // Version numbers may look like addresses.
             ("proc/sys/kernel/osrelease" | "proc/sys/kernel/hostname", _) => bytes,

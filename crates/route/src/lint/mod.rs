@@ -9,6 +9,7 @@
 mod fabric;
 mod lookup;
 mod rules;
+mod subjects;
 mod view;
 mod words;
 
@@ -22,6 +23,7 @@ use clearstream_tune::{HostState, MuteList};
 
 use crate::fabric::Fabric;
 
+pub use self::subjects::{of_files, of_host};
 use self::{fabric::FabricFacts, view::View};
 
 /// Version of the report.

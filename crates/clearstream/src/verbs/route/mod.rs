@@ -4,12 +4,16 @@ mod apply;
 mod guardian;
 mod health;
 mod here;
+mod lint;
+mod new;
 mod plan;
 mod prove;
 mod render;
 mod revert;
 mod verify;
 mod watch;
+
+use std::path::Path;
 
 use clap::Subcommand;
 
@@ -22,6 +26,10 @@ pub enum RouteVerb {
     Plan(plan::PlanArgs),
     /// Write the files for NetworkManager, networkd, netplan, ifcfg, nmstate, Ansible or iproute2
     Render(render::RenderArgs),
+    /// Find mistakes in what hosts route by: files, captured hosts, this one
+    Lint(Box<lint::LintArgs>),
+    /// Start a fabric file from hosts as they are
+    New(new::NewArgs),
     /// Make this host route as the fabric plans it
     Apply(apply::ApplyArgs),
     /// Keep what was applied with --confirm-within
@@ -51,6 +59,8 @@ impl RouteVerb {
         match self {
             Self::Plan(args) => args.run(),
             Self::Render(args) => args.run(),
+            Self::Lint(args) => args.run(),
+            Self::New(args) => args.run(),
             Self::Apply(args) => args.run(),
             Self::Confirm(args) => args.run(),
             Self::Verify(args) => args.run(),
@@ -63,4 +73,11 @@ impl RouteVerb {
             Self::Guard(args) => args.run(),
         }
     }
+}
+
+/// Name for a host whose files or bundle tell none: that of the file.
+fn name_of(path: &Path) -> String {
+    let name = path.file_name().map_or_else(|| path.to_string_lossy(), |name| name.to_string_lossy());
+    let name = name.strip_suffix(".tar.gz").unwrap_or(&name);
+    name.to_owned()
 }

@@ -45,6 +45,13 @@ pub struct LintArgs {
     /// Parallel flows
     #[arg(long, short = 'P', value_name = "COUNT", default_value_t = 1, requires = "rate", value_parser = clap::value_parser!(u32).range(1..=4096))]
     flows: u32,
+    #[command(flatten)]
+    showing: Showing,
+}
+
+/// What of the findings is shown, and how; the same for every linter.
+#[derive(Debug, clap::Args)]
+pub struct Showing {
     /// Leave out findings with this id, or those that begin so (`net.core.*`)
     #[arg(long, value_name = "ID")]
     mute: Vec<String>,
@@ -66,34 +73,13 @@ impl LintArgs {
             (Some(rate), Some(rtt)) => Some(goal(rate, rtt, self.flows)?),
             _ => None,
         };
-        let mute = self.mute_list()?;
+        let mute = self.showing.mute_list()?;
         let state = self.state()?;
         let mut report = lint(&state, goal.as_ref(), &mute);
         if self.file.is_some() && self.from.is_some() {
             report = of_given_lines(report, &state);
         }
-        self.print(&report)?;
-        let error_count =
-            report.findings.iter().filter(|finding| finding.severity == Severity::Error).count();
-        match error_count {
-            0 => Ok(()),
-            count => Err(CommandError::Partial(format!(
-                "{count} finding{} of severity error in {}",
-                if count == 1 { "" } else { "s" },
-                report.subject
-            ))),
-        }
-    }
-
-    fn print(&self, report: &LintReport) -> Result<(), CommandError> {
-        if self.sarif {
-            output::json(&sarif(report, "clearstream tune lint"), true)?;
-        } else if self.json {
-            output::json(report, true)?;
-        } else {
-            output::line(&tune::findings(report, Paint::for_stdout()))?;
-        }
-        Ok(())
+        self.showing.show(&report, "clearstream tune lint")
     }
 
     fn state(&self) -> Result<HostState, CommandError> {
@@ -121,14 +107,38 @@ impl LintArgs {
             page_bytes: None,
         }
     }
+}
 
-    fn mute_list(&self) -> Result<MuteList, CommandError> {
+impl Showing {
+    /// Findings that are not to be seen.
+    pub fn mute_list(&self) -> Result<MuteList, CommandError> {
         let slip = |origin: &str, error| CommandError::Usage(format!("{origin}: {error}"));
         let options: MuteList = self.mute.join("\n").parse().map_err(|error| slip("--mute", error))?;
         let Some(path) = &self.mute_file else { return Ok(options) };
         let listed: MuteList =
             text(path)?.parse().map_err(|error| slip(&path.display().to_string(), error))?;
         Ok(options.with(listed))
+    }
+
+    /// Prints the findings. Those of severity error end with exit code 8.
+    pub fn show(&self, report: &LintReport, tool: &str) -> Result<(), CommandError> {
+        if self.sarif {
+            output::json(&sarif(report, tool), true)?;
+        } else if self.json {
+            output::json(report, true)?;
+        } else {
+            output::line(&tune::findings(report, Paint::for_stdout()))?;
+        }
+        let error_count =
+            report.findings.iter().filter(|finding| finding.severity == Severity::Error).count();
+        match error_count {
+            0 => Ok(()),
+            count => Err(CommandError::Partial(format!(
+                "{count} finding{} of severity error in {}",
+                if count == 1 { "" } else { "s" },
+                report.subject
+            ))),
+        }
     }
 }
 

@@ -203,8 +203,8 @@ pub(super) fn missing_from_multipath(facts: &Facts<'_>, host: &View<'_>, found: 
 
 fn missing_finding(host: &View<'_>, missing: &Missing<'_>) -> Finding {
     let message = format!(
-        "{} is not among the gateways of this route ({}), though {}: it carries nothing from here, while it \
-         costs its share of the others' capacity",
+        "{} is not among the gateways of this route ({}), though {}: it carries nothing from here, and the \
+         others carry its share",
         missing.address,
         words::list(&missing.others),
         missing.known_by,

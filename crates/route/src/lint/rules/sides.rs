@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use clearstream_schema::{
     prefix::Prefix,
-    routing::{RouteEntry, RuleAction, RuleEntry},
+    routing::{MAIN_TABLE, RouteEntry, RuleAction, RuleEntry},
     tune::{Finding, FindingClass, Severity},
 };
 
@@ -364,13 +364,13 @@ pub(super) fn not_the_other_network(facts: &Facts<'_>, found: &mut Vec<Finding>)
     let mut told = BTreeSet::new();
     for (host, other) in pairs(facts).into_iter().flat_map(|(left, right)| [(left, right), (right, left)]) {
         let Some(far) = far_end(host, other) else { continue };
+        let looked_up = host.looked_up();
         let is_reached = |address: &IpAddr| {
             host.is_attached(*address, None)
-                || host
-                    .routing
-                    .routes
-                    .iter()
-                    .any(|route| route.destination.contains(*address) && !host.hops(route).is_empty())
+                || host.routing.routes.iter().any(|route| {
+                    let is_asked = route.table == MAIN_TABLE || looked_up.contains(&route.table);
+                    is_asked && route.destination.contains(*address) && !host.hops(route).is_empty()
+                })
         };
         if far.iter().any(is_reached) {
             continue;

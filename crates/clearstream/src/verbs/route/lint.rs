@@ -1,0 +1,76 @@
+//! `clearstream route lint`
+
+use std::path::PathBuf;
+
+use clearstream_host::{HostRoot, capture};
+use clearstream_route::{
+    fabric,
+    lint::{self, Subject},
+    read::{self, ReadError},
+};
+use clearstream_tune::{Assumed, KernelVersion};
+
+use super::name_of;
+use crate::{exit::CommandError, verbs::tune::lint::Showing};
+
+/// Look for mistakes in what hosts route by: in files of NetworkManager,
+/// networkd, netplan, ifcfg, nmstate, Ansible or ip, in captured hosts, or on
+/// this one. Several hosts are compared with each other.
+#[derive(Debug, clap::Args)]
+pub struct LintArgs {
+    /// A folder holds one host's files, or a folder for each host; files named here are one host's
+    paths: Vec<PathBuf>,
+    /// A captured host; once for each
+    #[arg(long, visible_alias = "capture", value_name = "FILE")]
+    from: Vec<PathBuf>,
+    /// The fabric that the hosts are of: a built-in one or a file
+    #[arg(long, value_name = "FABRIC")]
+    fabric: Option<String>,
+    /// Kernel that the files are for, as `uname -r` has it
+    #[arg(long, value_name = "RELEASE", requires = "paths")]
+    kernel: Option<KernelVersion>,
+    #[command(flatten)]
+    showing: Showing,
+}
+
+impl LintArgs {
+    /// Does it. Findings of severity error end with exit code 8.
+    pub fn run(self) -> Result<(), CommandError> {
+        let mute = self.showing.mute_list()?;
+        let fabric = self.fabric.as_deref().map(fabric::load).transpose()?;
+        let mut hosts = self.of_files()?;
+        for path in &self.from {
+            hosts.push(lint::of_host(capture::open(path)?.root(), &name_of(path)));
+        }
+        if hosts.is_empty() {
+            hosts.push(lint::of_host(&HostRoot::live(), "this host"));
+        }
+        let report = lint::lint(&hosts, fabric.as_ref(), &mute);
+        self.showing.show(&report, "clearstream route lint")
+    }
+
+    /// Each folder by itself, all files together.
+    fn of_files(&self) -> Result<Vec<Subject>, CommandError> {
+        let assumed = Assumed { release: self.kernel.map(|kernel| kernel.to_string()), ..Assumed::default() };
+        let (folders, files): (Vec<&PathBuf>, Vec<&PathBuf>) =
+            self.paths.iter().partition(|path| path.is_dir());
+        let mut hosts = Vec::new();
+        for folder in folders {
+            let reading = read::folder(folder).map_err(unreadable)?;
+            hosts.extend(lint::of_files(reading, &name_of(folder), &assumed));
+        }
+        if let [first, ..] = &files[..] {
+            let name = name_of(first);
+            let files: Vec<PathBuf> = files.into_iter().cloned().collect();
+            hosts.extend(lint::of_files(read::files(&files).map_err(unreadable)?, &name, &assumed));
+        }
+        Ok(hosts)
+    }
+}
+
+pub(super) fn unreadable(error: ReadError) -> CommandError {
+    match error {
+        ReadError::File { path, source } => CommandError::File { what: "read".to_owned(), path, source },
+        nothing @ ReadError::Nothing { .. } => CommandError::Usage(nothing.to_string()),
+    }
+}

@@ -1,0 +1,93 @@
+//! `clearstream route new`
+
+use std::{
+    fs::File,
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+use clearstream_host::{HostRoot, capture};
+use clearstream_route::{fabric, lint, outline, read};
+use clearstream_schema::routing::HostRouting;
+
+use super::{lint::unreadable, name_of};
+use crate::{exit::CommandError, output};
+
+/// Start a fabric file from hosts as they are: captured ones of both sides and
+/// the gateways, or their files. Comments in it say what could not be seen.
+#[derive(Debug, clap::Args)]
+pub struct NewArgs {
+    /// A captured host; once for each
+    #[arg(long, value_name = "FILE")]
+    from: Vec<PathBuf>,
+    /// A folder with one host's files, or with a folder for each host
+    #[arg(long, value_name = "DIR")]
+    files: Vec<PathBuf>,
+    /// This host too
+    #[arg(long)]
+    here: bool,
+    /// Name of the fabric
+    #[arg(long, value_name = "NAME", default_value = "fabric")]
+    name: String,
+    /// Write it to a new file
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Print it as one JSON document, without its comments
+    #[arg(long, conflicts_with = "out")]
+    json: bool,
+}
+
+impl NewArgs {
+    /// Does it.
+    pub fn run(self) -> Result<(), CommandError> {
+        let hosts = self.hosts()?;
+        let text =
+            outline::outline(&hosts, &self.name).map_err(|error| CommandError::Usage(error.to_string()))?;
+        let fabric = fabric::parse(Path::new("the new file"), &text);
+        if self.json {
+            return Ok(output::json(fabric?.file(), true)?);
+        }
+        match &self.out {
+            None => output::line(text.trim_end())?,
+            Some(path) => write_new(path, &text)?,
+        }
+        // What is there is of use, and what it lacks is told.
+        let fabric = fabric?;
+        if let Some(path) = &self.out {
+            let (networks, gateways) = (fabric.file().networks.len(), fabric.gateways().len());
+            output::line(&format!("{}: {networks} networks, {gateways} gateways", path.display()))?;
+        }
+        Ok(())
+    }
+
+    fn hosts(&self) -> Result<Vec<HostRouting>, CommandError> {
+        let mut hosts = Vec::new();
+        for path in &self.files {
+            let reading = read::folder(path).map_err(unreadable)?;
+            hosts.extend(reading.hosts.into_iter().map(|host| named(host, &name_of(path))));
+        }
+        for path in &self.from {
+            hosts.push(lint::of_host(capture::open(path)?.root(), &name_of(path)).routing);
+        }
+        if self.here {
+            hosts.push(lint::of_host(&HostRoot::live(), "this-host").routing);
+        }
+        if hosts.is_empty() {
+            let how = "name hosts: --from for captured ones, --files for their files, --here for this one";
+            return Err(CommandError::Usage(how.to_owned()));
+        }
+        Ok(hosts)
+    }
+}
+
+fn named(mut host: HostRouting, name: &str) -> HostRouting {
+    if host.host.is_empty() {
+        name.clone_into(&mut host.host);
+    }
+    host
+}
+
+fn write_new(path: &Path, text: &str) -> Result<(), CommandError> {
+    let fail = |source| CommandError::File { what: "create".to_owned(), path: path.to_owned(), source };
+    File::create_new(path).and_then(|mut file| file.write_all(text.as_bytes())).map_err(fail)
+}
