@@ -9,9 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{control::Cookie, counters::HostCounters};
 
-/// Most flows of one [`RouteRequest::Connect`], and lookups of one
-/// [`RouteRequest::Lookup`].
-pub const MOST_WIRE_FLOWS: usize = 20_000;
+/// Most lookups of one [`RouteRequest::Lookup`]; so many fit into a frame.
+pub const MOST_WIRE_LOOKUPS: usize = 32_768;
+/// Most flows of one [`RouteRequest::Connect`]; so many results fit into a frame.
+pub const MOST_WIRE_FLOWS: usize = 5_000;
+/// Most flows of one answer to [`RouteRequest::Observed`].
+pub const MOST_OBSERVED_FLOWS: usize = 2_000;
 /// Most ports that one observation is for.
 pub const MOST_OBSERVED_PORTS: usize = 100;
 
@@ -29,7 +32,7 @@ pub enum RouteRequest {
     Connect(WireFlows),
     /// Begin to count what passes this host, by flow and direction.
     Observe(WireObserve),
-    /// Stop counting and tell.
+    /// Stop counting and tell; asked again while there is more.
     Observed,
     /// Read the interface and core counters.
     Counters,
@@ -206,6 +209,9 @@ pub struct Observation {
     /// Set when there were more flows than are kept.
     #[serde(default)]
     pub truncated: bool,
+    /// Set when the next question will give further flows.
+    #[serde(default)]
+    pub more: bool,
 }
 
 /// Packets of one flow at one host.

@@ -288,3 +288,95 @@ impl Judged {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clearstream_schema::{fabric::HashPolicy, wire::ObservedFlow};
+
+    use super::*;
+    use crate::wire::{End, GatewayEnds};
+
+    fn crossing() -> Crossing {
+        let end = |host: &str, address: &str| End {
+            host: host.to_owned(),
+            class: host.to_owned(),
+            address: address.parse().unwrap(),
+            aliases: Vec::new(),
+        };
+        let gateway = |host: &str, weight, near: &str, far: &str| GatewayEnds {
+            host: host.to_owned(),
+            weight,
+            client_side: near.parse().unwrap(),
+            server_side: far.parse().unwrap(),
+        };
+        Crossing {
+            between: ["near".to_owned(), "far".to_owned()],
+            ipv6: false,
+            clients: vec![end("c", "10.0.0.1")],
+            servers: vec![end("s", "10.1.0.1")],
+            gateways: vec![
+                gateway("g1", 3, "10.0.0.91", "10.1.0.91"),
+                gateway("g2", 1, "10.0.0.92", "10.1.0.92"),
+            ],
+            return_path: ReturnPath::None,
+            hash_policy: HashPolicy::Layer4,
+            mtu_bytes: None,
+            left_out_count: 0,
+        }
+    }
+
+    fn flow(port: u16) -> PlannedFlow {
+        let destination = "10.1.0.1:7".parse().unwrap();
+        PlannedFlow { client: 0, server: 0, destination, port, predicted: Some(0), targeted: false }
+    }
+
+    /// What a gateway saw of the flow from `port`: in and out there, in and out back.
+    fn observed(port: u16, [a, b, c, d]: [u32; 4]) -> ObservedFlow {
+        ObservedFlow {
+            client: SocketAddr::new("10.0.0.1".parse().unwrap(), port),
+            server: "10.1.0.1:7".parse().unwrap(),
+            protocol: WireProtocol::Tcp,
+            forward: Passed { in_count: a, out_count: b },
+            reply: Passed { in_count: c, out_count: d },
+        }
+    }
+
+    fn seen(one: Vec<ObservedFlow>, other: Vec<ObservedFlow>) -> Seen {
+        let whole = |flows| Some(Observation { flows, ..Observation::default() });
+        Seen::new(&[whole(one), whole(other)])
+    }
+
+    #[test]
+    fn a_flow_is_where_it_was_seen_last() {
+        let name = |text: &str| text.to_owned();
+        for (one, other, expected) in [
+            ([0, 0, 0, 0], [0, 0, 0, 0], LostAt::BeforeGateways),
+            ([3, 0, 0, 0], [0, 0, 0, 0], LostAt::InGateway(name("g1"))),
+            ([3, 3, 0, 0], [0, 0, 0, 0], LostAt::AtServer(name("s"))),
+            ([3, 3, 0, 0], [0, 0, 2, 0], LostAt::ReplyInGateway(name("g2"))),
+            ([3, 3, 0, 0], [0, 0, 2, 2], LostAt::AtClient(name("c"))),
+        ] {
+            let seen = seen(vec![observed(1, one)], vec![observed(1, other)]);
+            let judged = seen.judge(&crossing(), flow(1), WireOutcome::NotConnected);
+            assert_eq!(judged.lost, Some(expected), "{one:?} {other:?}");
+        }
+        // Where a gateway could not be watched, nothing is said of it.
+        let blind = Seen::new(&[Some(Observation::default()), None]);
+        assert_eq!(blind.judge(&crossing(), flow(1), WireOutcome::NotConnected).lost, None);
+    }
+
+    #[test]
+    fn ways_there_and_back_are_those_of_the_packets() {
+        let seen =
+            seen(vec![observed(1, [4, 4, 0, 0]), observed(2, [4, 4, 3, 3])], vec![observed(1, [0, 0, 3, 3])]);
+        let judge = |port| seen.judge(&crossing(), flow(port), WireOutcome::Answered);
+        assert_eq!((judge(1).forward, judge(1).reply, judge(1).symmetric()), (Some(0), Some(1), Some(false)));
+        assert_eq!((judge(2).symmetric(), judge(2).moved), (Some(true), false));
+        assert_eq!((judge(3).symmetric(), judge(3).lost), (None, None));
+        let tables = tables(&crossing(), &PlannedFlows::default(), &[judge(1), judge(2)]);
+        assert_eq!((tables.judged_count, tables.asymmetric_count, tables.predicted_count), (2, 1, [2, 2]));
+        // Weights 3 and 1: two choices meet with 9/16 + 1/16.
+        assert!((tables.asymmetric_expected_ratio - 6.0 / 16.0).abs() < 1e-12);
+        assert_eq!(tables.forward_fit, None, "too few flows");
+    }
+}

@@ -15,7 +15,10 @@ use clearstream_schema::{
     flow::Notice,
     proof::{CrossingProof, PacketWitnesses, ProofFinding, ProofVerdict, ROUTE_PROOF_SCHEMA, RouteProof},
     tune::Severity,
-    wire::{Observation, RouteReply, RouteRequest, WireFlowResult, WireFlows, WireListen, WireObserve},
+    wire::{
+        MOST_WIRE_FLOWS, Observation, RouteReply, RouteRequest, WireFlowResult, WireFlows, WireListen,
+        WireObserve,
+    },
 };
 use clearstream_stats::median;
 
@@ -279,22 +282,32 @@ impl Work<'_> {
     }
 
     fn observed(&mut self, crossing: &Crossing) -> Result<Vec<Option<Observation>>, ProofError> {
-        let request = |host: &String| (host.clone(), vec![RouteRequest::Observed]);
-        let requests = crossing.gateways.iter().map(|gateway| request(&gateway.host)).collect();
-        let mut by_host = BTreeMap::new();
-        for (host, answers) in self.hosts.ask_all(requests) {
-            let Ok(mut answers) = answers.or_else(|error| refusal(error).map(|_| Vec::new())) else {
-                return Err(ProofError::Nothing(format!("{host} was lost while it watched")));
-            };
-            let Some(RouteReply::Observed(seen)) = answers.pop() else { continue };
-            if seen.lost_count > 0 || seen.truncated {
-                let message = format!(
-                    "{host} could not count {} packets that passed: repeat with fewer flows",
-                    seen.lost_count
-                );
-                self.missed("not-counted", message);
+        let mut by_host: BTreeMap<String, Observation> = BTreeMap::new();
+        let mut asked: Vec<String> = crossing.gateways.iter().map(|gateway| gateway.host.clone()).collect();
+        while !asked.is_empty() {
+            let requests = asked.drain(..).map(|host| (host, vec![RouteRequest::Observed])).collect();
+            for (host, answers) in self.hosts.ask_all(requests) {
+                let mut answers = match answers {
+                    Ok(answers) => answers,
+                    // It could not watch, which has been told.
+                    Err(error) => refusal(error).map(|_| Vec::new())?,
+                };
+                let Some(RouteReply::Observed(told)) = answers.pop() else { continue };
+                if told.more {
+                    asked.push(host.clone());
+                }
+                match by_host.get_mut(&host) {
+                    Some(seen) => seen.flows.extend(told.flows),
+                    None => drop(by_host.insert(host, told)),
+                }
             }
-            by_host.insert(host, seen);
+        }
+        for (host, seen) in by_host.iter().filter(|(_, seen)| seen.lost_count > 0 || seen.truncated) {
+            let message = format!(
+                "{host} could not count {} packets that passed: repeat with fewer flows",
+                seen.lost_count
+            );
+            self.notices.push(Notice { id: "not-counted".to_owned(), message });
         }
         Ok(crossing.gateways.iter().map(|gateway| by_host.remove(&gateway.host)).collect())
     }
@@ -327,16 +340,18 @@ impl Work<'_> {
         let mut order: BTreeMap<String, Vec<(usize, SocketAddr)>> = BTreeMap::new();
         for ((client, server), ports) in ports {
             let end = &crossing.clients[client];
-            let connect = WireFlows {
-                source: end.address,
-                server,
-                ports,
-                cookie: cookie.clone(),
-                patience_ms,
-                at_once: AT_ONCE,
-            };
-            requests.entry(end.host.clone()).or_default().push(RouteRequest::Connect(connect));
-            order.entry(end.host.clone()).or_default().push((client, server));
+            for ports in ports.chunks(MOST_WIRE_FLOWS) {
+                let connect = WireFlows {
+                    source: end.address,
+                    server,
+                    ports: ports.to_vec(),
+                    cookie: cookie.clone(),
+                    patience_ms,
+                    at_once: AT_ONCE,
+                };
+                requests.entry(end.host.clone()).or_default().push(RouteRequest::Connect(connect));
+                order.entry(end.host.clone()).or_default().push((client, server));
+            }
         }
         let mut results = HashMap::new();
         for (host, answers) in self.hosts.ask_all(requests) {

@@ -5,15 +5,15 @@ use std::collections::HashMap;
 use clearstream_netlink::{Question, RouteSocket};
 use clearstream_schema::{
     control::{Failure, FailureKind},
-    wire::{FlowLookup, LookedUp, MOST_WIRE_FLOWS},
+    wire::{FlowLookup, LookedUp, MOST_WIRE_LOOKUPS},
 };
 
 use super::failure;
 
 /// Asks for every flow, in order.
 pub(super) fn look_up(lookup: &FlowLookup) -> Result<LookedUp, Failure> {
-    if lookup.ports.len() > MOST_WIRE_FLOWS {
-        return Err(failure(FailureKind::Invalid, format!("at most {MOST_WIRE_FLOWS} lookups at a time")));
+    if lookup.ports.len() > MOST_WIRE_LOOKUPS {
+        return Err(failure(FailureKind::Invalid, format!("at most {MOST_WIRE_LOOKUPS} lookups at a time")));
     }
     let internal = |error| failure(FailureKind::Internal, format!("look routes up: {error}"));
     let mut socket = RouteSocket::open().map_err(internal)?;

@@ -12,7 +12,7 @@ use std::{net::SocketAddr, time::Duration};
 use clearstream_host::HostRoot;
 use clearstream_schema::{
     control::{Cookie, Failure, FailureKind},
-    wire::{RouteReply, RouteRequest, WirePathMtu, WirePathMtuFound},
+    wire::{MOST_OBSERVED_FLOWS, Observation, RouteReply, RouteRequest, WirePathMtu, WirePathMtuFound},
 };
 
 use answer::Answerer;
@@ -29,6 +29,8 @@ const ANSWER: [u8; 4] = *b"CSRA";
 pub struct WireAgent {
     answerers: Vec<Answerer>,
     observer: Option<Observer>,
+    /// What it saw and has not told yet.
+    observed: Option<Observation>,
 }
 
 impl WireAgent {
@@ -50,14 +52,11 @@ impl WireAgent {
             RouteRequest::Connect(flows) => open::run(&flows).map(RouteReply::Connected),
             RouteRequest::Observe(what) => {
                 // Two at a time would count the same packets for two.
-                self.observer = None;
+                (self.observer, self.observed) = (None, None);
                 self.observer = Some(Observer::open(&what)?);
                 Ok(RouteReply::Done)
             }
-            RouteRequest::Observed => match self.observer.take() {
-                Some(observer) => observer.finish().map(RouteReply::Observed),
-                None => Err(failure(FailureKind::Invalid, "nothing is being observed on this host")),
-            },
+            RouteRequest::Observed => self.told().map(RouteReply::Observed),
             RouteRequest::Counters => {
                 Ok(RouteReply::Counters(clearstream_host::counters::read(&HostRoot::live())))
             }
@@ -67,6 +66,25 @@ impl WireAgent {
                 Ok(RouteReply::Done)
             }
         }
+    }
+}
+
+impl WireAgent {
+    /// Ends the observation, or goes on telling: what fits into one answer.
+    fn told(&mut self) -> Result<Observation, Failure> {
+        if let Some(observer) = self.observer.take() {
+            self.observed = Some(observer.finish()?);
+        }
+        let Some(mut told) = self.observed.take() else {
+            return Err(failure(FailureKind::Invalid, "nothing is being observed on this host"));
+        };
+        if told.flows.len() > MOST_OBSERVED_FLOWS {
+            let rest = told.flows.split_off(MOST_OBSERVED_FLOWS);
+            let (lost_count, truncated) = (told.lost_count, told.truncated);
+            self.observed = Some(Observation { flows: rest, lost_count, truncated, more: false });
+            told.more = true;
+        }
+        Ok(told)
     }
 }
 

@@ -188,14 +188,14 @@ impl State {
         flows.sort_unstable_by_key(|flow| (flow.client, flow.server, flow.protocol));
         // A socket that cannot tell has lost nothing that we know of.
         let lost_count = self.socket.take_lost_count().unwrap_or(0);
-        Observation { flows, lost_count, truncated: self.truncated }
+        Observation { flows, lost_count, truncated: self.truncated, more: false }
     }
 }
 
 /// Source, destination and protocol of a packet that begins with its IP header
 /// (RFC 791 section 3.1, RFC 8200 section 3; ports are the first four bytes of
 /// TCP and of UDP).
-fn read_flow(packet: &[u8]) -> Option<(SocketAddr, SocketAddr, WireProtocol)> {
+pub(super) fn read_flow(packet: &[u8]) -> Option<(SocketAddr, SocketAddr, WireProtocol)> {
     let (protocol, source, destination, header): (u8, IpAddr, IpAddr, usize) = match packet.first()? >> 4 {
         4 => {
             let address = |at: usize| packet.get(at..)?.first_chunk::<4>().map(|bytes| IpAddr::from(*bytes));

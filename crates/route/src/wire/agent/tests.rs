@@ -150,3 +150,42 @@ fn facts_are_those_that_ip_and_sysctl_show() {
     let forward = std::process::Command::new("sysctl").args(["-n", "net.ipv4.ip_forward"]).output().unwrap();
     assert_eq!(facts.sysctls["net.ipv4.ip_forward"], String::from_utf8(forward.stdout).unwrap().trim());
 }
+
+#[test]
+fn root_more_flows_than_fit_into_an_answer_are_told_in_several() {
+    let mut agent = WireAgent::default();
+    let server = std::net::UdpSocket::bind((LOOPBACK, 0)).unwrap();
+    let to = server.local_addr().unwrap();
+    let observe = WireObserve { ports: vec![to.port()], interfaces: Vec::new(), seconds: 60 };
+    agent.handle(RouteRequest::Observe(observe)).unwrap();
+    let count = 2 * clearstream_schema::wire::MOST_OBSERVED_FLOWS + 10;
+    for port in 23_000..23_000 + count {
+        let client = std::net::UdpSocket::bind((LOOPBACK, u16::try_from(port).unwrap())).unwrap();
+        client.send_to(b"x", to).unwrap();
+    }
+    let mut pages = Vec::new();
+    loop {
+        let RouteReply::Observed(seen) = agent.handle(RouteRequest::Observed).unwrap() else {
+            panic!("an observation");
+        };
+        let more = seen.more;
+        // What an answer takes on the way fits into a frame.
+        assert!(serde_json::to_vec(&seen).unwrap().len() < 1 << 20);
+        pages.push(seen.flows);
+        if !more {
+            break;
+        }
+    }
+    assert_eq!(pages.len(), 3);
+    let ports: std::collections::BTreeSet<u16> =
+        pages.iter().flatten().map(|flow| flow.client.port()).collect();
+    assert_eq!(ports.len(), count);
+    assert!(agent.handle(RouteRequest::Observed).is_err(), "told once");
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_bytes_are_read_as_a_packet_or_not(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..100)) {
+        let _ = super::observe::read_flow(&bytes);
+    }
+}
