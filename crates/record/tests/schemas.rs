@@ -14,6 +14,7 @@ use clearstream_record::{Reader, Side};
 use clearstream_schema::{
     congestion::CongestionControls,
     diagnosis::Diagnosis,
+    fabric::FabricFile,
     flow::{FlowSummary, Interval},
     host::HostReport,
     improvement::Improvement,
@@ -21,7 +22,9 @@ use clearstream_schema::{
     place::{Placement, Ranking, SteeredPorts},
     plan::Plan,
     probe::ProbeSummary,
+    proof::RouteProof,
     record::{RunDocument, TrialDocument, TrialOutcome},
+    route_plan::RoutePlan,
     study::StudyFile,
     tune::LintReport,
     watch::{WatchEvent, WatchStatus},
@@ -38,10 +41,11 @@ fn schema<T: JsonSchema>() -> Value {
     SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>().to_value()
 }
 
-fn all() -> [(&'static str, Value); 18] {
+fn all() -> [(&'static str, Value); 21] {
     [
         ("congestion-controls", schema::<CongestionControls>()),
         ("diagnosis", schema::<Diagnosis>()),
+        ("fabric", schema::<FabricFile>()),
         ("flow-summary", schema::<FlowSummary>()),
         ("host", schema::<HostReport>()),
         ("improvement", schema::<Improvement>()),
@@ -53,6 +57,8 @@ fn all() -> [(&'static str, Value); 18] {
         ("ports", schema::<SteeredPorts>()),
         ("probe", schema::<ProbeSummary>()),
         ("ranking", schema::<Ranking>()),
+        ("route-plan", schema::<RoutePlan>()),
+        ("route-proof", schema::<RouteProof>()),
         ("run", schema::<RunDocument>()),
         ("study", schema::<StudyFile>()),
         ("trial", schema::<TrialDocument>()),

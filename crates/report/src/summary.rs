@@ -9,7 +9,7 @@ use crate::{
     digest::{Cell, Digest, ExperimentDigest},
     estimate::{Estimate, median},
     figure::{identifier, published_range},
-    figures::{goodput::belongs, matrix::Matrix, window::WindowModel},
+    figures::{gateways, goodput::belongs, matrix::Matrix, window::WindowModel},
     format::{bytes, count, join, milliseconds, number, percent, range, rate, signed_percent},
 };
 
@@ -35,14 +35,80 @@ pub(crate) struct Headline {
     pub(crate) figure: String,
 }
 
-/// The first three of: single flow, window model, interrupt core, more flows,
+/// The first three of: failing gateway, gateways against one, single flow, window model, interrupt core, more flows,
 /// round trip.
 pub(crate) fn headlines(digest: &Digest) -> Vec<Headline> {
-    [single_flow(digest), window(digest), interrupt_core(digest), more_flows(digest), round_trip(digest)]
-        .into_iter()
-        .flatten()
-        .take(HEADLINES)
-        .collect()
+    [
+        failing_gateway(digest),
+        all_gateways(digest),
+        single_flow(digest),
+        window(digest),
+        interrupt_core(digest),
+        more_flows(digest),
+        round_trip(digest),
+    ]
+    .into_iter()
+    .flatten()
+    .take(HEADLINES)
+    .collect()
+}
+
+/// How long flows of a gateway that failed had no answer, with a watch.
+fn failing_gateway(digest: &Digest) -> Option<Headline> {
+    let found = digest.experiments.iter().find_map(|experiment| {
+        let groups = gateways::groups(experiment);
+        let mut gaps: Vec<f64> = Vec::new();
+        let (mut hit, mut stuck) = (0, 0);
+        for group in groups.iter().filter(|group| group.is_watched()) {
+            gaps.extend(group.gaps().into_iter().map(|ns| ns as f64));
+            hit += group.hit().0;
+            stuck += group.hit().1;
+        }
+        Some((experiment, median(&gaps)?, gaps.into_iter().fold(0.0, f64::max), hit, stuck))
+    });
+    let (experiment, middle, longest, hit, stuck) = found?;
+    Some(Headline {
+        label: "Without an answer when a gateway fails, with watch".to_owned(),
+        value: milliseconds(middle),
+        sure: format!("median of {hit} flows, {} at most", milliseconds(longest)),
+        detail: match stuck {
+            0 => "Every flow of a failed gateway was answered again.".to_owned(),
+            stuck => format!("{stuck} of them were not answered again."),
+        },
+        published: None,
+        figure: identifier(&[&experiment.spec.name, "failure"]),
+    })
+}
+
+/// Goodput with routes over all gateways against a plain route over one.
+fn all_gateways(digest: &Digest) -> Option<Headline> {
+    let (experiment, one, all) = digest.experiments.iter().find_map(|experiment| {
+        let values = |word: &str| {
+            let cell = experiment.cells.iter().find(|cell| {
+                cell.factors.get("routes-over").and_then(serde_json::Value::as_str) == Some(word)
+            });
+            cell.map(Cell::values)
+        };
+        Some((experiment, values("one-gateway")?, values("all-gateways")?))
+    })?;
+    let ratio = median(&all)? / median(&one)?;
+    let interval = ratio_interval(&one, &all, SEED).filter(|_| one.len() >= 3 && all.len() >= 3);
+    Some(Headline {
+        label: "Goodput over all gateways against one".to_owned(),
+        value: percent(ratio),
+        sure: match interval {
+            Some(found) => format!(
+                "medians of {} against {}, 95 % interval {}",
+                all.len(),
+                one.len(),
+                range(&percent(found.low), &percent(found.high))
+            ),
+            None => format!("medians of {} against {}", all.len(), one.len()),
+        },
+        detail: format!("{} over one.", rate(median(&one)?)),
+        published: None,
+        figure: identifier(&[&experiment.spec.name, "goodput"]),
+    })
 }
 
 /// One flow, receiver not discarding, in experiments that are not about placement.

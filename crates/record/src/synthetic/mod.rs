@@ -63,9 +63,9 @@ fn run_trial(
     let mut samples = None;
     let mut delay_lines = Vec::new();
     let outcome = match cell.workload {
-        Workload::Inspect => TrialOutcome::Inspect,
+        // The study has no gateways.
+        Workload::Inspect | Workload::Gateways => TrialOutcome::Inspect,
         Workload::Probe => TrialOutcome::Probe(Box::new(sample::probe(noise))),
-        Workload::Gateways => TrialOutcome::Gateways(Box::new(sample::gateways(noise))),
         Workload::Flow if shape.failing_trial == Some(trial) => TrialOutcome::Failed(Failure {
             kind: FailureKind::InUse,
             message: "port 5001 is in use on the server; choose another with --destination-port".to_owned(),

@@ -4,7 +4,6 @@ use clearstream_schema::{
     ByteCount, CoreList, TimeSpan,
     counters::{CoreCounters, InterfaceCounters},
     flow::{FlowConfig, FlowInterval, FlowSettings, FlowSummary, Interval, SideInterval, SocketSettings},
-    gateways::{GATEWAYS_SCHEMA, GatewaySummary},
     probe::ProbeSummary,
     tcp_info::TcpInfo,
 };
@@ -222,67 +221,6 @@ pub(super) fn probe(noise: &mut Noise) -> ProbeSummary {
         "requested": {},
         "directions": [direction("geneva", "amsterdam"), direction("amsterdam", "geneva")],
         "bandwidth_delay_product_bytes": 40_375_000,
-    }))
-}
-
-/// Six gateways, the third of which dies after two of ten seconds; a flow of it
-/// comes back after half a second, another one never.
-pub(super) fn gateways(noise: &mut Noise) -> GatewaySummary {
-    let gateway = |number: u64| format!("gw{number}");
-    let flows: Vec<Value> = (0..48u64)
-        .map(|flow| {
-            let forward = flow % 6 + 1;
-            let stuck = forward == 3 && flow % 12 == 2;
-            json!({
-                "client": "compute-1", "from": format!("10.100.0.1:{}", 40_000 + flow),
-                "server": "storage-1", "to": "10.10.0.201:5000",
-                "forward": gateway(forward), "reply": gateway(flow / 6 % 6 + 1),
-                "answer_count": if stuck { 100 } else { 500 },
-                "gap_ns": match (stuck, forward == 3) {
-                    (true, _) => 8_000_000_000,
-                    (false, true) => 500_000_000 + noise.below(1_000_000),
-                    _ => 20_000_000,
-                },
-                "stuck": stuck,
-            })
-        })
-        .collect();
-    let shares: Vec<Value> = (1..=6)
-        .map(|number| json!({"name": gateway(number), "weight": 1, "forward_count": 8, "reply_count": 8}))
-        .collect();
-    let series: Vec<u64> = (0..100u64)
-        .map(|step| match step {
-            0..20 => 240,
-            20..25 => 200,
-            _ => 220,
-        })
-        .collect();
-    made(json!({
-        "schema": GATEWAYS_SCHEMA,
-        "version": 1,
-        "config": {"failure": "silent"},
-        "gateways": shares,
-        "flow_count": 48,
-        "unanswered_count": 0,
-        "other_return_count": 40,
-        "answers_per_second": 2400.0,
-        "round_trip_p50_ns": 200_000,
-        "quiet_max_ns": 30_000_000,
-        "failure": {
-            "gateway": "gw3",
-            "fault": {"host": "gw3", "kind": "cut"},
-            "at_ns": 2_000_000_000u64,
-            "hit_count": 15,
-            "stuck_count": 4,
-            "gap_p50_ns": 500_000_000,
-            "gap_max_ns": 501_000_000,
-            "spared_count": 33,
-            "spared_stuck_count": 0,
-            "spared_gap_max_ns": 20_000_000,
-        },
-        "series": series,
-        "step_ns": 100_000_000,
-        "flows": flows,
     }))
 }
 

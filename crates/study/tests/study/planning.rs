@@ -122,6 +122,35 @@ mtu = [1500, 9000]
 }
 
 #[test]
+fn gateways_are_for_labs_and_their_options_are_checked() {
+    let study = file::load("native-client").unwrap();
+    let error = plan(&study, &PlanOptions::default(), &small("a"), &small("b")).unwrap_err();
+    assert!(matches!(&error, StudyError::LabWorkload { experiment } if experiment == "shares"), "{error}");
+    let options = PlanOptions { in_lab: true, ..PlanOptions::default() };
+    let plan = plan(&study, &options, &small("a"), &small("b")).unwrap();
+    let cells: Vec<usize> = plan.experiments.iter().map(|experiment| experiment.cells.len()).collect();
+    assert_eq!(cells, [2, 6, 2], "weights; three failures with and without watch; one gateway and all");
+    // Two seconds before the failure and eight after it.
+    assert!(plan.experiments[1].cells.iter().all(|cell| cell.time == TimeSpan::from_seconds(10)));
+    let text = |option: &str| {
+        format!(
+            "schema = \"clearstream.study\"\nversion = 1\nname = \"mine\"\ntitle = \"Mine\"\n[[experiment]]\n\
+             name = \"g\"\ntitle = \"G\"\nworkload = \"gateways\"\nfigure = \"gateways\"\n\
+             [experiment.gateways]\n{option}\n"
+        )
+    };
+    assert!(file::parse(&text("watch = true"), "mine.toml").is_ok());
+    for (option, words) in [
+        ("wacth = true", "did you mean `watch`"),
+        ("failure = \"silence\"", "did you mean `silent`"),
+        ("settle = \"long\"", "17ms"),
+    ] {
+        let message = file::parse(&text(option), "mine.toml").unwrap_err().to_string();
+        assert!(message.starts_with("mine.toml:11: ") && message.contains(words), "{message}");
+    }
+}
+
+#[test]
 fn an_unknown_experiment_is_named() {
     let error =
         plan(&built_in(), &only("windows", Mode::Quick, false), &small("a"), &small("b")).unwrap_err();
