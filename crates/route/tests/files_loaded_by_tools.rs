@@ -2,6 +2,10 @@
 //! run in a namespace of their own, with their own `/etc` and `/run`.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
+#[path = "tools/compare.rs"]
+mod compare;
+#[path = "tools/daemons.rs"]
+mod daemons;
 #[path = "tools/plans.rs"]
 mod plans;
 #[path = "tools/private.rs"]
@@ -19,7 +23,8 @@ use clearstream_route::{
     render::{self, Content, FolderWriter, Format, Rendered},
 };
 use clearstream_schema::routing::HostRouting;
-use plans::{bare, difference, plain, without_order, without_owners};
+use compare::{bare, difference, plain};
+use plans::{without_order, without_owners};
 
 /// Writes the files of a host below a folder.
 fn install(rendered: &Rendered, root: &Path) {
@@ -181,13 +186,13 @@ fn root_batches_are_in_force_and_may_run_again() {
         install(&render::host(&plan, Format::Iproute2).unwrap(), root.path());
         let folder = root.path().join("etc/clearstream/routes");
         // The first waits for its IPv6 addresses, as a host does that starts.
-        let quick = if number == 0 { "" } else { private::QUICK };
+        let quick = if number == 0 { "" } else { daemons::QUICK };
         let script = format!(
             "{quick}{links}{show}{folder}/apply\n{show}{folder}/apply\n{show}\
              sysctl -n net.ipv4.fib_multipath_hash_policy\n\
              ! [ -e {folder}/marks.nft ] || nft list ruleset | grep -c 'ct state new ether saddr' >&2\n\
              {folder}/remove\n{show}",
-            links = private::links(&plan),
+            links = daemons::links(&plan),
             show = private::SHOW,
             folder = folder.display(),
         );
@@ -215,7 +220,7 @@ fn root_batches_replace_rules_of_another_plan() {
     let script = format!(
         "{links}ip rule add from 192.0.2.1 table 9 priority 9 protocol {owner}\n\
          ip rule add from 192.0.2.2 table 9 priority 10\n{apply}\n{show}",
-        links = private::links(&plan),
+        links = daemons::links(&plan),
         apply = root.path().join("etc/clearstream/routes/apply").display(),
         show = private::SHOW,
     );
@@ -238,7 +243,7 @@ fn root_networkd_puts_it_in_force() {
         let rendered = render::host(&plan, Format::Networkd).unwrap();
         install(&rendered, root.path());
         let has_batches = text_of(&rendered, "routes.batch").is_some();
-        let script = private::networkd(&plan, root.path(), has_batches);
+        let script = daemons::networkd(&plan, root.path(), has_batches);
         let output = private::run(&script);
         let states = private::states(&output.stdout);
         let last = states.last().unwrap_or_else(|| panic!("{what}: {}", output.stderr));
@@ -265,7 +270,7 @@ fn root_ansible_installs_and_changes_nothing_the_second_time() {
         .output()
         .expect("ansible-playbook: run .ci/install test");
     assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stderr));
-    let output = private::run(&private::ansible(&plan, root.path(), &play));
+    let output = private::run(&daemons::ansible(&plan, root.path(), &play));
     let states = private::states(&output.stdout);
     let last = states.last().unwrap_or_else(|| panic!("{}\n{}", output.stdout, output.stderr));
     assert_eq!(difference(&plain(last), &plain(&plan)), [""; 0], "{}{}", output.stdout, output.stderr);
@@ -281,7 +286,7 @@ fn root_ansible_installs_and_changes_nothing_the_second_time() {
 fn root_ip_takes_the_lines_of_the_network_scripts() {
     for (what, plan) in plans::different() {
         let rendered = render::host(&plan, Format::Ifcfg).unwrap();
-        let mut script = private::QUICK.to_owned() + &private::links(&plan);
+        let mut script = daemons::QUICK.to_owned() + &daemons::links(&plan);
         for known in &plan.interfaces {
             for address in &known.addresses {
                 script.push_str(&format!("ip address add {} dev {}\n", address.value, known.name));

@@ -13,7 +13,7 @@ use super::{
     Source,
     detect::last_part,
     gathering::{Gathering, place},
-    script::{command_lines, joined},
+    statements::{command_lines, joined},
     values,
     words::{self, Context, Word},
 };

@@ -22,6 +22,7 @@ mod networkd;
 mod networkmanager;
 mod nmstate;
 mod script;
+mod statements;
 mod sysctl;
 mod values;
 mod words;

@@ -295,7 +295,7 @@ impl File<'_> {
         for entry in &section.entries {
             let value = entry.value.as_str();
             let no = |reason| move || unfit(entry, reason);
-            let mut other = |name: &str| rule.selector.other.extend([name.to_owned(), value.to_owned()]);
+            let mut other = |name: &str| rule.selector.other.extend(words::rarer(name, value));
             match entry.key {
                 "From" | "To" => {
                     let prefix = values::prefix(value).ok_or_else(no("no address or prefix"))?;

@@ -12,18 +12,10 @@ use clearstream_tune::syntax;
 use super::{
     Source,
     gathering::{Gathering, place},
+    statements::{Style, divide, is_ip, joined, statements, style_of},
     values,
     words::{self, Context, Misread, Word},
 };
-
-/// How lines belong together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Style {
-    /// Each line is a command, unless a backslash ends it.
-    Commands,
-    /// Indented lines go on with the one before, as `ip` prints them.
-    Printed,
-}
 
 /// Reads a script, a batch or printed text. `ipv6` is the family of words that
 /// do not tell.
@@ -50,98 +42,6 @@ pub(super) fn line(file: &str, line: u32, text: &str, gathering: &mut Gathering)
             gathering.unread(file, line, &joined(&statement), reason);
         }
     }
-}
-
-pub(super) fn joined(words: &[Word<'_>]) -> String {
-    words.iter().map(|word| word.text).collect::<Vec<_>>().join(" ")
-}
-
-/// A file in which `ip` is called, or that begins as a script, has commands;
-/// so has one whose lines begin with an object and what to do with it.
-fn style_of(text: &str) -> Style {
-    let is_command = |line: &str| {
-        let mut words = line.split_whitespace();
-        let first = words.next().unwrap_or_default();
-        let second = words.next().unwrap_or_default();
-        is_ip(first)
-            || matches!(first, "rule" | "route" | "nexthop" | "address" | "link")
-                && matches!(second, "add" | "replace" | "del" | "set" | "append" | "change" | "prepend")
-    };
-    let printed = !text.starts_with("#!") && !text.lines().any(is_command);
-    if printed { Style::Printed } else { Style::Commands }
-}
-
-fn is_ip(word: &str) -> bool {
-    let word = word.trim_start_matches("$(").trim_start_matches('`');
-    word == "ip" || word.ends_with("/ip") || matches!(word, "sudo" | "$IP" | "${IP}")
-}
-
-/// The lines of a file of commands as words: joined where a backslash or a
-/// leading `nexthop` says so, without comments.
-pub(super) fn command_lines(text: &str) -> Vec<Vec<Word<'_>>> {
-    statements(text, Style::Commands)
-}
-
-/// Statements as words, each with its line.
-fn statements(text: &str, style: Style) -> Vec<Vec<Word<'_>>> {
-    let mut statements: Vec<Vec<Word<'_>>> = Vec::new();
-    let mut goes_on = false;
-    for (line, text) in (1..).zip(text.lines()) {
-        let trimmed = text.trim_end();
-        let (body, continues) = match trimmed.strip_suffix('\\') {
-            Some(body) => (body, true),
-            None => (trimmed, false),
-        };
-        let found = words::split(body, line);
-        let is_indented = text.starts_with([' ', '\t']);
-        let joins = goes_on
-            || found.first().is_some_and(|word| word.text == "nexthop" && is_printed_hop(&found))
-            || style == Style::Printed && is_indented;
-        goes_on = continues;
-        match statements.last_mut() {
-            Some(last) if joins => last.extend(found),
-            _ => statements.push(found),
-        }
-    }
-    let divided = statements.into_iter().flat_map(|statement| divide(&statement, style));
-    divided.filter(|statement| !statement.is_empty()).collect()
-}
-
-/// `nexthop via ...` goes on with a route; `nexthop add ...` is a command.
-fn is_printed_hop(words: &[Word<'_>]) -> bool {
-    words.get(1).is_some_and(|word| matches!(word.text, "via" | "dev" | "weight"))
-}
-
-/// Divides at `;`, `&&`, `||` and takes redirections away, except those of
-/// `echo`, which say what is set.
-fn divide<'a>(words: &[Word<'a>], style: Style) -> Vec<Vec<Word<'a>>> {
-    if style == Style::Printed {
-        return vec![words.to_vec()];
-    }
-    let mut parts: Vec<Vec<Word<'a>>> = Vec::new();
-    let mut part: Vec<Word<'a>> = Vec::new();
-    let mut is_target = false;
-    for word in words {
-        let text = word.text.trim_end_matches(';');
-        if matches!(text, "&&" | "||" | "|" | "&" | "") {
-            parts.push(std::mem::take(&mut part));
-            continue;
-        }
-        let is_echo = part.first().is_some_and(|first| first.text == "echo");
-        let arrow = text.trim_start_matches(['1', '2', '&']);
-        if is_target && !is_echo {
-            is_target = false;
-        } else if arrow.starts_with('>') && !is_echo {
-            is_target = matches!(arrow, ">" | ">>");
-        } else {
-            part.push(Word { text, line: word.line });
-        }
-        if word.text.ends_with(';') {
-            parts.push(std::mem::take(&mut part));
-        }
-    }
-    parts.push(part);
-    parts
 }
 
 /// `sysctl -w` and `echo ... > /proc/sys/...`, as the linter of sysctls reads them.
@@ -345,24 +245,29 @@ impl State<'_> {
         Ok(())
     }
 
-    /// `ip link set dev ib0 mtu 65520 up`; transmit queues are read with the sysctls.
+    /// `ip link set dev ib0 mtu 65520 up`, in any order; transmit queues are read
+    /// with the sysctls.
     fn link(&self, words: &[Word<'_>], gathering: &mut Gathering) -> Result<(), Misread> {
-        let device = value_of(words, "dev").or_else(|| words.first().map(|word| word.text));
-        let Some(device) = device else { return Err(Misread("no interface is named".to_owned())) };
-        let mut rest = words.iter().skip_while(|word| word.text == "dev").skip(1);
+        let (mut device, mut mtu) = (value_of(words, "dev"), None);
+        let mut rest = words.iter();
         while let Some(word) = rest.next() {
             match word.text {
                 "up" => {}
-                "mtu" => {
-                    let bytes = rest.next().and_then(|word| values::number(word.text));
-                    let bytes = bytes.ok_or_else(|| Misread("\"mtu\" needs a number of bytes".to_owned()))?;
-                    gathering.mtu(device, bytes, place(self.file, word.line));
-                }
-                "txqueuelen" | "txqlen" | "qlen" => {
+                "dev" | "txqueuelen" | "txqlen" | "qlen" => {
                     rest.next();
                 }
+                "mtu" => {
+                    let bytes: Option<u32> = rest.next().and_then(|word| values::number(word.text));
+                    let bytes = bytes.ok_or_else(|| Misread("\"mtu\" needs a number of bytes".to_owned()))?;
+                    mtu = Some((bytes, word.line));
+                }
+                name if device.is_none() => device = Some(name),
                 other => return Err(Misread(format!("\"ip link set ... {other}\" is not followed"))),
             }
+        }
+        let device = device.ok_or_else(|| Misread("no interface is named".to_owned()))?;
+        if let Some((bytes, line)) = mtu {
+            gathering.mtu(device, bytes, place(self.file, line));
         }
         Ok(())
     }

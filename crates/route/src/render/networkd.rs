@@ -13,6 +13,7 @@ use clearstream_schema::{
 use super::{
     RenderedFile,
     split::{Backend, Order, Owners, routes_of, rules_of},
+    words::shortest,
 };
 
 /// Selectors of rules and their keys (systemd.network(5), [RoutingPolicyRule]).
@@ -188,7 +189,7 @@ fn rule(rule: &RuleEntry, text: &mut String) {
     }
     for pair in selector.other.chunks_exact(2) {
         if let Some((_, key)) = SELECTORS.iter().find(|(name, _)| *name == pair[0]) {
-            let _ = writeln!(text, "{key}={}", pair[1]);
+            let _ = writeln!(text, "{key}={}", shortest(&pair[1]));
         }
     }
     match &rule.action {

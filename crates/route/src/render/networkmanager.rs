@@ -170,7 +170,7 @@ fn rule_words(rule: &RuleEntry) -> String {
         let _ = write!(words, " oif {output}");
     }
     for word in &selector.other {
-        let _ = write!(words, " {word}");
+        let _ = write!(words, " {}", words::shortest(word));
     }
     match &rule.action {
         RuleAction::Table(table) => {

@@ -137,9 +137,17 @@ fn selector(rule: &RuleEntry) -> String {
     }
     for word in &selector.other {
         words.push(' ');
-        words.push_str(word);
+        words.push_str(shortest(word));
     }
     words
+}
+
+/// A range of one port is written as the port, which every version takes.
+pub(super) fn shortest(word: &str) -> &str {
+    match word.split_once('-') {
+        Some((first, last)) if first == last => first,
+        _ => word,
+    }
 }
 
 /// A mark, with its mask where that leaves bits out.

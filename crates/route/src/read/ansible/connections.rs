@@ -157,7 +157,7 @@ fn rule(file: &str, item: &Yaml, gathering: &Gathering) -> Result<RuleEntry, Str
             "action" if word == "to-table" => {}
             "action" => other = Some(word.to_owned()),
             name @ ("ipproto" | "sport" | "dport" | "tos") => {
-                selector.other.extend([name.to_owned(), word.to_owned()]);
+                selector.other.extend(words::rarer(name, word));
             }
             "suppress_prefixlength" => {
                 selector.other.extend(["suppress_prefixlength".to_owned(), word.to_owned()]);

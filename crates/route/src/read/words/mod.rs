@@ -8,7 +8,7 @@ mod rule;
 
 pub(super) use nexthop::nexthop;
 pub(super) use route::{kind_by_number, route};
-pub(super) use rule::rule;
+pub(super) use rule::{rarer, rule};
 
 use clearstream_schema::routing::Place;
 

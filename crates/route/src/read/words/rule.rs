@@ -111,8 +111,8 @@ impl Parts {
                     "sup_group" => "suppress_ifgroup",
                     same => same,
                 };
-                let value = cursor.value(name)?.text.to_owned();
-                self.selector.other.extend([name.to_owned(), value]);
+                let value = cursor.value(name)?.text;
+                self.selector.other.extend(rarer(name, value));
             }
             "l3mdev" => self.selector.other.push(name.to_owned()),
             "realms" | "realm" => {
@@ -132,6 +132,13 @@ impl Parts {
     }
 
     fn kind(&mut self, word: &str) -> Result<(), Misread> {
+        // `ip -Numeric rule show` prints types as numbers (rtnetlink(7), `rtm_type`).
+        let word = match word {
+            "6" => "blackhole",
+            "7" => "unreachable",
+            "8" => "prohibit",
+            named => named,
+        };
         match word {
             "unicast" => {}
             "blackhole" | "unreachable" | "prohibit" | "nop" => self.other = Some(word.to_owned()),
@@ -152,4 +159,25 @@ impl Parts {
         self.ipv6 = Some(prefix.address.is_ipv6());
         Ok((prefix.length > 0).then_some(prefix))
     }
+}
+
+/// A rarer selector and its value as the live host has them too: protocols by
+/// number, ports as ranges.
+pub(in crate::read) fn rarer(name: &str, value: &str) -> [String; 2] {
+    let is_port = matches!(name, "sport" | "dport") && !value.contains('-');
+    let value = match (name, value) {
+        // `ip -Numeric rule show` prints `ipproto-6`.
+        ("ipproto", value) => match value.strip_prefix("ipproto-").unwrap_or(value) {
+            "icmp" => "1",
+            "tcp" => "6",
+            "udp" => "17",
+            "ipv6-icmp" | "icmpv6" => "58",
+            "sctp" => "132",
+            number => number,
+        }
+        .to_owned(),
+        (_, port) if is_port => format!("{port}-{port}"),
+        (_, value) => value.to_owned(),
+    };
+    [name.to_owned(), value]
 }
