@@ -1,6 +1,7 @@
 //! What people and programs see. Only here and in the verbs is anything printed.
 
 pub mod diagnose;
+pub mod fabric;
 pub mod flow;
 pub mod host;
 pub mod improve;
@@ -70,14 +71,20 @@ impl Paint {
 /// Writes one JSON document and a line end. A closed pipe is not an error: the
 /// reader has seen enough.
 pub fn json<T: Serialize>(document: &T, pretty: bool) -> io::Result<()> {
-    let text = if pretty { serde_json::to_string_pretty(document) } else { serde_json::to_string(document) };
-    line(&text.map_err(io::Error::other)?)
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let written =
+        if pretty { serde_json::to_writer_pretty(&mut out, document) } else { serde_json::to_writer(&mut out, document) };
+    closed_is_read(written.map_err(io::Error::from).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()))
 }
 
 /// Writes one line to standard output.
 pub fn line(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()) {
+    closed_is_read(out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()))
+}
+
+fn closed_is_read(written: io::Result<()>) -> io::Result<()> {
+    match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other,
     }

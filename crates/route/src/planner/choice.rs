@@ -205,7 +205,7 @@ impl Facts {
             return (ReturnPath::None, why);
         }
         let state = format!(
-            "{} keeps state and drops replies of flows it did not see begin",
+            "gateways of {} keep state and drop replies of flows they did not see begin",
             self.stateful.join(", ")
         );
         if can(ReturnPath::ConnectionMark) {

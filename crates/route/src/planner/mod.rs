@@ -8,6 +8,7 @@ mod host;
 pub mod kernel;
 pub mod lookup;
 pub mod loss;
+mod notices;
 mod pairs;
 mod proof;
 pub mod shares;
@@ -27,6 +28,8 @@ use clearstream_schema::{
     routing::HostRouting,
 };
 
+use serde::{Serialize, Serializer, ser::SerializeMap};
+
 use self::{choice::Choice, host::Draft, kernel::KernelFeatures, shares::Population, tuning::Tuning};
 use crate::fabric::{Fabric, HostId};
 
@@ -39,6 +42,35 @@ pub struct Planner<'a> {
     kernels: Vec<KernelFeatures>,
     /// By class.
     tunings: Vec<Tuning>,
+}
+
+struct WithHosts<'p, 'a> {
+    planner: &'p Planner<'a>,
+    overview: &'p RoutePlan,
+    hosts: &'p [HostId],
+}
+
+impl Serialize for WithHosts<'_, '_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        struct Hosts<'p, 'a>(&'p Planner<'a>, &'p [HostId]);
+        impl Serialize for Hosts<'_, '_> {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_seq(self.1.iter().map(|host| self.0.explain(*host)))
+            }
+        }
+        let RoutePlan { schema, version, fabric, classes, routes, notices, hosts: _ } = self.overview;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("schema", schema)?;
+        map.serialize_entry("version", version)?;
+        map.serialize_entry("fabric", fabric)?;
+        map.serialize_entry("classes", classes)?;
+        map.serialize_entry("routes", routes)?;
+        if !notices.is_empty() {
+            map.serialize_entry("notices", notices)?;
+        }
+        map.serialize_entry("hosts", &Hosts(self.planner, self.hosts))?;
+        map.end()
+    }
 }
 
 /// A route of the fabric, ready to be written for each host.
@@ -140,8 +172,8 @@ impl<'a> Planner<'a> {
         proof::prove(self, route, routing)
     }
 
-    /// Everything at once; `hosts` are shown in full.
-    pub fn document(&self, hosts: &[HostId], population: &Population) -> RoutePlan {
+    /// Everything but the hosts: classes, routes with their proofs, notices.
+    pub fn overview(&self, population: &Population) -> RoutePlan {
         let fabric = self.fabric;
         RoutePlan {
             schema: ROUTE_PLAN_SCHEMA.to_owned(),
@@ -149,9 +181,15 @@ impl<'a> Planner<'a> {
             fabric: fabric.name().to_owned(),
             classes: (0..fabric.file().classes.len()).map(|class| self.class(class)).collect(),
             routes: (0..self.routes.len()).map(|route| self.route(route, population)).collect(),
-            hosts: hosts.iter().map(|host| self.explain(*host)).collect(),
             notices: self.notices(),
+            hosts: Vec::new(),
         }
+    }
+
+    /// An overview with hosts, each planned when it is written: a document of
+    /// thousands never stands in memory.
+    pub fn with_hosts(&'a self, overview: &'a RoutePlan, hosts: &'a [HostId]) -> impl Serialize + 'a {
+        WithHosts { planner: self, overview, hosts }
     }
 
     fn class(&self, class: usize) -> PlannedClass {
@@ -228,73 +266,6 @@ impl<'a> Planner<'a> {
             ClassMultipath { class: self.fabric.file().classes[class].name.clone(), multipath, because }
         };
         ends.map(of_class).collect()
-    }
-
-    /// What the plan leaves to people, or does not do on some hosts.
-    pub fn notices(&self) -> Vec<String> {
-        let mut notices = Vec::new();
-        for (route, planned) in self.routes.iter().enumerate() {
-            self.route_notices(route, planned, &mut notices);
-        }
-        for (class, tuning) in self.tunings.iter().enumerate() {
-            let name = &self.fabric.file().classes[class].name;
-            notices.extend(tuning.advice.iter().map(|advice| format!("{name}: {advice}")));
-        }
-        for (class, kernel) in self.kernels.iter().enumerate() {
-            let routing = self.routing(HostId { class, index: 0 });
-            let name = &self.fabric.file().classes[class].name;
-            for need in kernel.missing(&routing) {
-                let since =
-                    need.since.map(|since| format!(", which came with Linux {since}")).unwrap_or_default();
-                notices.push(format!("{name}: the kernel lacks {}{since}, for {}", need.name, need.what_for));
-            }
-            notices.extend(sysctls::left_out(self, class));
-        }
-        notices
-    }
-
-    fn route_notices(&self, index: usize, route: &Route, notices: &mut Vec<String>) {
-        let asked = self.fabric.route(index).0;
-        let [one, other] = &asked.between;
-        let path = route.return_path();
-        let stateful = route.gateways.iter().any(|number| self.fabric.gateways()[*number].stateful);
-        if stateful && path == ReturnPath::None && route.gateways.len() > 1 {
-            notices.push(format!(
-                "{one} - {other}: gateways keep state and replies return by others: connections will be dropped; {}",
-                route.choice.because
-            ));
-        }
-        if path == ReturnPath::EqualSeed && asked.multipath == Multipath::Resilient {
-            notices.push(format!(
-                "{one} - {other}: buckets of resilient groups depend on what came before, so replies return as requests came only until a gateway goes: multipath = \"group\" keeps it"
-            ));
-        }
-        let learns = path == ReturnPath::ConnectionMark
-            && route.networks.iter().any(|network| {
-                let has_servers = self.servers_on(*network).next().is_some();
-                has_servers && route.gateways.iter().any(|number| self.hardware(*number, *network).is_none())
-            });
-        if learns {
-            notices.push(format!(
-                "{one} - {other}: link addresses of gateways are not in the file: servers learn them from their neighbours when the plan is applied, and a gateway whose interface is replaced needs it applied anew"
-            ));
-        }
-        for ipv6 in [false, true] {
-            let has = |end: usize| {
-                let prefixes = &self.fabric.network(route.networks[end]).prefixes;
-                prefixes.iter().any(|prefix| prefix.address.is_ipv6() == ipv6)
-            };
-            let family = if ipv6 { "IPv6" } else { "IPv4" };
-            let hops = route.hops[usize::from(ipv6)][0].len();
-            if has(0) && has(1) && hops == 0 {
-                notices.push(format!(
-                    "{one} - {other}: no gateway has {family} on both sides: it is not routed"
-                ));
-            } else if hops > 0 && hops < route.gateways.len() {
-                let all = route.gateways.len();
-                notices.push(format!("{one} - {other}: {hops} of {all} gateways carry {family}"));
-            }
-        }
     }
 
     /// Classes of servers on a network.

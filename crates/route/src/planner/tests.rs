@@ -344,6 +344,29 @@ fn every_item_has_its_reason() {
     }
 }
 
+/// What is written host by host is the published document.
+#[test]
+fn hosts_are_written_one_at_a_time_into_the_published_document() {
+    let fabric = fabric::load("dual-stack").unwrap();
+    let planner = Planner::new(&fabric);
+    let hosts: Vec<HostId> = fabric.hosts().collect();
+    let overview = planner.overview(&Population::default());
+    let text = serde_json::to_string(&planner.with_hosts(&overview, &hosts)).unwrap();
+    let read: RoutePlan = serde_json::from_str(&text).unwrap();
+    let planned: Vec<PlannedHost> = hosts.iter().map(|host| planner.explain(*host)).collect();
+    assert_eq!(read, RoutePlan { hosts: planned, ..overview });
+}
+
+/// Eight of 64 gateways had one of 120 buckets where the others had two.
+#[test]
+fn buckets_that_are_too_few_for_the_weights_are_named() {
+    let few = with("ten-thousand", |file| file.numbers.bucket_count = 120);
+    let notices = Planner::new(&few).notices().join("\n");
+    assert!(notices.contains("bucket-count = 1280"), "{notices}");
+    let enough = fabric::load("ten-thousand").unwrap();
+    assert!(Planner::new(&enough).notices().is_empty());
+}
+
 /// The bar: 10 000 hosts and 64 gateways are planned and proved by class.
 #[test]
 fn ten_thousand_hosts_are_planned_and_proved() {

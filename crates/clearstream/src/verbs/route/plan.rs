@@ -1,17 +1,35 @@
 //! `clearstream route plan`
 
 use clearstream_route::{
-    fabric::{self, HostId},
+    fabric::{self, Fabric, HostId},
     planner::{Planner, shares::Population},
 };
+use clearstream_schema::route_plan::ProofOutcome;
 
-use crate::{exit::CommandError, output};
+use crate::{
+    exit::CommandError,
+    output::{self, Paint, fabric as shown},
+};
 
-/// Plan what each host of a fabric will route by, and why. Nothing is changed.
+/// Plan what each host of a fabric will route by, and why; what each return path
+/// costs, whether replies keep their promise, and how flows share the gateways.
+/// Nothing is changed. Ends with 8 when a walk on paper fails.
 #[derive(Debug, clap::Args)]
 pub struct PlanArgs {
     /// Name of a built-in fabric, or a fabric file
     fabric: String,
+    /// Show this host in full; may be repeated. The first host of each class in short when absent
+    #[arg(long = "host", value_name = "NAME")]
+    hosts: Vec<String>,
+    /// Show the hosts of this class in full; may be repeated
+    #[arg(long = "class", value_name = "NAME")]
+    classes: Vec<String>,
+    /// Flows of each client to each server that share the gateways on paper
+    #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    flows: u32,
+    /// Port of the servers in these flows
+    #[arg(long, value_name = "PORT", default_value_t = 1191, value_parser = clap::value_parser!(u16).range(1..))]
+    port: u16,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -22,8 +40,43 @@ impl PlanArgs {
     pub fn run(self) -> Result<(), CommandError> {
         let fabric = fabric::load(&self.fabric)?;
         let planner = Planner::new(&fabric);
-        let first = (0..fabric.file().classes.len()).map(|class| HostId { class, index: 0 });
-        let document = planner.document(&first.collect::<Vec<_>>(), &Population::default());
-        Ok(output::json(&document, self.json)?)
+        let hosts = self.shown(&fabric)?;
+        let in_full = !self.hosts.is_empty() || !self.classes.is_empty();
+        let population = Population { flows_per_pair: self.flows, port: self.port, ..Population::default() };
+        let document = planner.overview(&population);
+        if self.json {
+            output::json(&planner.with_hosts(&document, &hosts), true)?;
+        } else {
+            let paint = Paint::for_stdout();
+            output::line(&shown::overview(&document, fabric.file().title.as_deref(), paint))?;
+            for host in hosts {
+                output::line(&shown::host(&document, &planner.explain(host), in_full, paint))?;
+            }
+            output::line(&shown::notices(&document))?;
+        }
+        let failed = document.routes.iter().filter(|route| route.proof.outcome == ProofOutcome::Fails);
+        match failed.count() {
+            0 => Ok(()),
+            count => Err(CommandError::Partial(format!(
+                "on paper {count} of {} routes do not do what they are to: see the walk above",
+                document.routes.len()
+            ))),
+        }
+    }
+
+    /// Hosts to show.
+    fn shown(&self, fabric: &Fabric) -> Result<Vec<HostId>, CommandError> {
+        let mut hosts = Vec::new();
+        for name in &self.hosts {
+            hosts.push(fabric.find(name)?);
+        }
+        for name in &self.classes {
+            hosts.extend(fabric.class_hosts(fabric.find_class(name)?));
+        }
+        if hosts.is_empty() {
+            let classes = 0..fabric.file().classes.len();
+            hosts.extend(classes.map(|class| HostId { class, index: 0 }));
+        }
+        Ok(hosts)
     }
 }
