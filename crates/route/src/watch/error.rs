@@ -18,6 +18,14 @@ pub enum WatchError {
         /// Fabric.
         fabric: String,
     },
+    /// A daemon that is not for this host.
+    #[error("there is no such configuration for {host}: {why}")]
+    NoConfiguration {
+        /// Host.
+        host: String,
+        /// Why.
+        why: String,
+    },
     /// The plan is not in force.
     #[error("the routes of the fabric are not in force on this host: run `clearstream route apply` first")]
     NotApplied,
@@ -68,7 +76,7 @@ impl WatchError {
     /// Exit code of a command for this error.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            Self::NothingToWatch { .. } => ExitCode::Usage,
+            Self::NothingToWatch { .. } | Self::NoConfiguration { .. } => ExitCode::Usage,
             Self::NotRunning => ExitCode::Unreachable,
             Self::NotApplied | Self::AlreadyRunning | Self::Refused { .. } => ExitCode::Refused,
             Self::Silent { .. } => ExitCode::PeerLost,

@@ -158,6 +158,16 @@ impl GatewayHealth {
         self.counts.out_count += 1;
     }
 
+    /// Takes it out for an operator; true when it was in. That is no failure, so
+    /// it makes no later return wait.
+    pub(super) fn drain(&mut self) -> bool {
+        self.drained = true;
+        self.reason = Some(OutReason::Drained);
+        let was_member = std::mem::take(&mut self.member);
+        self.counts.out_count += u64::from(was_member);
+        was_member
+    }
+
     /// Puts it back.
     pub(super) fn enter(&mut self, at: Duration) {
         self.member = true;

@@ -12,9 +12,11 @@
 //! - [`desired`] says what routes become without some gateways, and [`kernel`]
 //!   has them so: a group is replaced in one step.
 //! - [`control`] is the lock and the way to ask; [`metrics`], [`notify`] and
-//!   [`unit`] are for those who run it; [`bfd`] reads what routing daemons know.
+//!   [`unit`] are for those who run it; [`bfd`] reads what routing daemons know,
+//!   and [`daemons`] writes configurations for those that do part of the same.
 mod bfd;
 mod control;
+mod daemons;
 mod desired;
 mod drained;
 mod error;
@@ -34,6 +36,7 @@ mod way;
 
 pub use bfd::BfdSource;
 pub use control::ask;
+pub use daemons::{bird, keepalived};
 pub use error::WatchError;
 pub use notify::ServiceManager;
 pub use run::{WatchConfig, run};

@@ -131,7 +131,8 @@ fn end_hosts(fabric: &Fabric, network: usize) -> usize {
     end_classes(fabric, network).map(|class| fabric.class_count(class)).sum()
 }
 
-fn end_classes(fabric: &Fabric, network: usize) -> impl Iterator<Item = usize> + '_ {
+/// Classes on a network that do not forward.
+pub(super) fn end_classes(fabric: &Fabric, network: usize) -> impl Iterator<Item = usize> + '_ {
     let forwards = |class: usize| fabric.file().classes[class].role == HostRole::Gateway;
     fabric.classes_on(network).filter(move |class| !forwards(*class))
 }

@@ -285,7 +285,7 @@ fn a_drained_gateway_stays_out_until_it_is_undrained() {
     let mut world = World::new(&[true; 2], 2, ms(20), &answers);
     world.run(ms(3000));
     assert!(world.way.can_drain(0));
-    let actions = world.way.drain(world.now, 0);
+    let actions = world.way.drain(0);
     assert!(actions.contains(&WayAction::Members(vec![false, true])));
     assert!(!world.way.can_drain(1), "the last one must not be drained");
     world.run(ms(9000));
@@ -378,7 +378,7 @@ proptest! {
                 0 => world.way.answer(world.now, index, u64::from(number), AnswerKind::Watch),
                 1 => world.way.answer(world.now, index, u64::from(number % 64), AnswerKind::Echo),
                 2 => world.way.link(world.now, gateway, number % 2 == 0),
-                3 if world.way.can_drain(gateway) => world.way.drain(world.now, gateway),
+                3 if world.way.can_drain(gateway) => world.way.drain(gateway),
                 4 => world.way.undrain(world.now, gateway),
                 _ => {
                     world.now += ms(u64::from(number % 200));

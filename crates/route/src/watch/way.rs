@@ -252,17 +252,11 @@ impl WayHealth {
     }
 
     /// Takes a gateway out for an operator; see [`can_drain`](Self::can_drain).
-    pub(super) fn drain(&mut self, now: Duration, gateway: usize) -> Vec<WayAction> {
+    pub(super) fn drain(&mut self, gateway: usize) -> Vec<WayAction> {
         let mut actions = Vec::new();
-        let steady = self.steady;
-        let drained = &mut self.gateways[gateway];
-        drained.drained = true;
-        if drained.member {
-            drained.leave(now, OutReason::Drained, steady, &self.settings);
+        if self.gateways[gateway].drain() {
             actions.push(WayAction::Out { gateway, reason: OutReason::Drained, since: None });
             actions.push(WayAction::Members(self.members()));
-        } else {
-            drained.reason = Some(OutReason::Drained);
         }
         actions
     }

@@ -42,6 +42,18 @@ pub struct WatchArgs {
     /// Print a systemd unit that runs this command, and do nothing
     #[arg(long)]
     unit: bool,
+    /// Print a configuration for this daemon on this host, and do nothing
+    #[arg(long, value_name = "DAEMON", conflicts_with = "unit")]
+    config: Option<Configured>,
+}
+
+/// A daemon that does part of the same by other means.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Configured {
+    /// Routes by BFD sessions, on hosts and gateways
+    Bird,
+    /// Gateways that take over each other's addresses, on gateways
+    Keepalived,
 }
 
 /// A routing daemon.
@@ -64,8 +76,15 @@ impl WatchArgs {
             Some(name) => fabric.find(name)?,
             None => own_id(&fabric, own.trim())?,
         };
+        if let Some(daemon) = self.config {
+            let text = match daemon {
+                Configured::Bird => watch::bird(&fabric, host)?,
+                Configured::Keepalived => watch::keepalived(&fabric, host)?,
+            };
+            return Ok(output::line(text.trim_end())?);
+        }
         let stop = interrupt::stop_flag()?;
-        let config = self.config(&fabric, host, &root);
+        let config = self.watch_config(&fabric, host, &root);
         let mut failed = None;
         watch::run(config, &stop, &mut |event| {
             let written =
@@ -75,7 +94,7 @@ impl WatchArgs {
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
 
-    fn config(&self, fabric: &Fabric, host: HostId, root: &HostRoot) -> WatchConfig {
+    fn watch_config(&self, fabric: &Fabric, host: HostId, root: &HostRoot) -> WatchConfig {
         let planner = Planner::new(fabric).with_kernel(host.class, probe_kernel::features(root));
         let value = |name: &str| std::env::var(name).ok();
         WatchConfig {

@@ -53,10 +53,9 @@ impl Watch<'_> {
                 ));
             }
         }
-        let now = self.now();
         let mut actions = Vec::new();
         for (way, gateway) in places {
-            actions.extend(self.health[way].drain(now, gateway).into_iter().map(|action| (way, action)));
+            actions.extend(self.health[way].drain(gateway).into_iter().map(|action| (way, action)));
         }
         self.carry_out(actions);
         if !again {

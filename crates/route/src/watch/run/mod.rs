@@ -45,7 +45,7 @@ const HURRIED_HOUSEKEEPING: Duration = Duration::from_millis(100);
 /// Longest sleep, so that a request to stop is seen.
 const MOST_SLEEP: Duration = Duration::from_millis(100);
 /// Time for link addresses to be found before the first round.
-const RESOLVE: Duration = Duration::from_secs(2);
+const RESOLVE: Duration = Duration::from_millis(500);
 
 /// What a watch needs.
 #[derive(Debug)]
@@ -351,12 +351,12 @@ impl<'a> Watch<'a> {
         match self.kernel.put(&wanted) {
             Ok(changes) => {
                 let missing = changes.missing.join(", ");
-                self.unsettled = !changes.missing.is_empty();
+                let was_unsettled = std::mem::replace(&mut self.unsettled, !changes.missing.is_empty());
                 if self.unsettled {
                     self.problem(format!(
                         "{missing}: not there any more; `clearstream route apply` makes it anew"
                     ));
-                } else {
+                } else if was_unsettled {
                     self.told_problem = None;
                 }
                 let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -410,7 +410,6 @@ impl<'a> Watch<'a> {
             self.alive_at = now + every.saturating_sub(HOUSEKEEPING);
         }
     }
-
 }
 
 /// The gateways of a way that are wanted; all of them when not said.

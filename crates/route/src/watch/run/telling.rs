@@ -3,8 +3,8 @@
 use std::{sync::PoisonError, time::Duration};
 
 use clearstream_schema::watch::{
-    GatewayStatus, OutReason, WATCH_EVENT_SCHEMA, WATCH_STATUS_SCHEMA, WatchEvent, WatchEventKind, WatchStatus,
-    WayStatus,
+    GatewayStatus, OutReason, WATCH_EVENT_SCHEMA, WATCH_STATUS_SCHEMA, WatchEvent, WatchEventKind,
+    WatchStatus, WayStatus,
 };
 
 use super::{Watch, WatchConfig};
