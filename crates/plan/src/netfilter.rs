@@ -14,13 +14,16 @@ const PROGRAM: &str = "nft";
 
 /// What is there; `None` when there is no such table.
 pub(crate) fn read(setting: &Setting, name: &str) -> Result<Option<String>, SettingError> {
-    let tables = run(setting, &["list", "tables", "inet"], "")?;
-    let wanted = format!("table inet {name}");
-    if !String::from_utf8_lossy(&tables.stdout).lines().any(|line| line.trim() == wanted) {
-        return Ok(None);
+    match run(setting, &["list", "table", "inet", name], "") {
+        Ok(shown) => Ok(Some(one_line(&String::from_utf8_lossy(&shown.stdout)))),
+        Err(error) if is_absent(&error) => Ok(None),
+        Err(error) => Err(error),
     }
-    let shown = run(setting, &["list", "table", "inet", name], "")?;
-    Ok(Some(one_line(&String::from_utf8_lossy(&shown.stdout))))
+}
+
+/// The text of `ENOENT`, in the C locale.
+fn is_absent(error: &SettingError) -> bool {
+    matches!(&*error.fault, Fault::Rejected { source, .. } if source.to_string().contains("No such file or directory"))
 }
 
 /// Puts the table in the place of the one of its name: packets find the one or
@@ -65,7 +68,12 @@ fn run(setting: &Setting, arguments: &[&str], input: &str) -> Result<Output, Set
     let mut command = Command::new(PROGRAM);
     // A change that comes after its journal was put back would be nobody's.
     clearstream_sys::process::bind_child_to_parent(&mut command);
-    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .args(arguments)
+        .env("LC_ALL", "C")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|source| match source.kind() {
         std::io::ErrorKind::NotFound => {
             let reason = "the program nft is not here: install nftables".to_owned();

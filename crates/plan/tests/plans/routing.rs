@@ -84,16 +84,23 @@ fn plan(lab: &Lab) -> Plan {
 
 /// Everything that the plan of these tests touches, and what stands beside it.
 fn shown(lab: &Lab) -> Vec<String> {
+    let lists = [
+        "-4 route show table all",
+        "-6 route show table all",
+        "-4 rule show",
+        "-6 rule show",
+        "nexthop show",
+        "address show left",
+    ];
+    let script = lab.folder.path().join("show.sh");
+    if !script.exists() {
+        let lines = lists.map(|list| format!("ip -j {list}; echo\n"));
+        std::fs::write(&script, lines.concat()).unwrap();
+    }
     let mut all = Vec::new();
-    for line in [
-        "ip -j -4 route show table all",
-        "ip -j -6 route show table all",
-        "ip -j -4 rule show",
-        "ip -j -6 rule show",
-        "ip -j nexthop show",
-        "ip -j address show left",
-    ] {
-        let found: Value = serde_json::from_str(&lab.tool(line)).unwrap();
+    let texts = lab.tool(&format!("sh {}", script.display()));
+    for (list, text) in lists.iter().zip(texts.lines().filter(|line| !line.is_empty())) {
+        let found: Value = serde_json::from_str(text).unwrap();
         // Link-local ones come when the kernel has tried out the address.
         let mut texts: Vec<String> = found
             .as_array()
@@ -107,7 +114,7 @@ fn shown(lab: &Lab) -> Vec<String> {
             .filter(|text| !text.contains("fe80") && !text.contains("ff00"))
             .collect();
         texts.sort();
-        all.push(format!("{line}: {}", texts.join("\n")));
+        all.push(format!("{list}: {}", texts.join("\n")));
     }
     all.push(lab.tool("nft list ruleset"));
     all
