@@ -72,15 +72,22 @@ impl Paint {
 /// reader has seen enough.
 pub fn json<T: Serialize>(document: &T, pretty: bool) -> io::Result<()> {
     let mut out = io::BufWriter::new(io::stdout().lock());
-    let written =
-        if pretty { serde_json::to_writer_pretty(&mut out, document) } else { serde_json::to_writer(&mut out, document) };
-    closed_is_read(written.map_err(io::Error::from).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()))
+    let written = if pretty {
+        serde_json::to_writer_pretty(&mut out, document)
+    } else {
+        serde_json::to_writer(&mut out, document)
+    };
+    closed_is_read(
+        written.map_err(io::Error::from).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()),
+    )
 }
 
 /// Writes one line to standard output.
 pub fn line(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    closed_is_read(out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()))
+    closed_is_read(
+        out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()),
+    )
 }
 
 fn closed_is_read(written: io::Result<()>) -> io::Result<()> {
