@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::{fs, path::PathBuf, thread};
+use std::{fs, path::PathBuf};
 
 use common::{Lab, assert_valid, program, run};
 use serde_json::Value;
@@ -116,12 +116,7 @@ impl Three {
         let fabric = folder.path().join("three.toml");
         fs::write(&fabric, fabric_text(return_path)).unwrap();
         let three = Self { lab: Lab::up(&lab, name), fabric, _folder: folder };
-        thread::scope(|scope| {
-            for host in HOSTS {
-                let three = &three;
-                scope.spawn(move || three.apply(host));
-            }
-        });
+        HOSTS.into_iter().for_each(|host| three.apply(host));
         three
     }
 

@@ -9,6 +9,7 @@ use clearstream_schema::{
     fabric::{HashPolicy, ReturnPath},
     proof::{CrossingProof, LostAt, ProofFinding, ShareFit},
     tune::Severity,
+    wire::WireOutcome,
 };
 
 use super::{
@@ -95,15 +96,14 @@ impl Evidence<'_> {
     fn lost(&self, findings: &mut Vec<ProofFinding>) {
         let mut by_place: BTreeMap<(&LostAt, Option<usize>), Vec<&Judged>> = BTreeMap::new();
         for one in self.judged {
-            if let Some(lost) = &one.lost {
-                let gateway = match lost {
-                    LostAt::BeforeGateways => one.flow.predicted,
-                    LostAt::AtServer(_) => one.forward,
-                    LostAt::AtClient(_) => one.reply,
-                    _ => None,
-                };
-                by_place.entry((lost, gateway)).or_default().push(one);
-            }
+            let Some(lost) = &one.lost else { continue };
+            let gateway = match lost {
+                // The client itself had no way, which is told of it.
+                LostAt::BeforeGateways if one.outcome == WireOutcome::NoRoute => continue,
+                LostAt::BeforeGateways => one.flow.predicted,
+                _ => None,
+            };
+            by_place.entry((lost, gateway)).or_default().push(one);
         }
         for ((place, gateway), lost) in by_place {
             findings.push(self.lost_at(place, gateway, &lost));
@@ -111,43 +111,24 @@ impl Evidence<'_> {
     }
 
     fn lost_at(&self, place: &LostAt, gateway: Option<usize>, lost: &[&Judged]) -> ProofFinding {
-        let count = flows(lost.len() as u64);
+        let count = format!("{} ({})", flows(lost.len() as u64), self.family());
         let clients = listed(lost.iter().map(|one| &self.crossing.clients[one.flow.client].host));
         let servers = listed(lost.iter().map(|one| &self.crossing.servers[one.flow.server].host));
-        let name = |gateway: usize| self.crossing.gateways[gateway].host.as_str();
-        let by = gateway.map_or_else(String::new, |gateway| format!(" over {}", name(gateway)));
+        let over = |of: fn(&Judged) -> Option<usize>| {
+            listed(lost.iter().filter_map(|one| of(one)).map(|gateway| &self.crossing.gateways[gateway].host))
+        };
         match place {
-            LostAt::BeforeGateways => {
-                let host = gateway.map_or(clients.as_str(), name);
-                let message = match gateway {
-                    Some(_) => format!(
-                        "{count} ({}) from {clients} were sent to {host} and never arrived there",
-                        self.family()
-                    ),
-                    None => format!("{count} ({}) from {clients} arrived at no gateway", self.family()),
-                };
-                let correction = format!(
-                    "see whether {host} is up and on the network {}: its link, and its entry in the neighbour table of the clients (`ip neigh`)",
-                    self.crossing.between[0]
-                );
-                error("not-arrived", host, message, correction)
-            }
+            LostAt::BeforeGateways => self.not_arrived(gateway, &count, &clients),
             LostAt::InGateway(host) => self.not_forwarding(host, &count, &clients, &servers),
             LostAt::ReplyInGateway(host) => self.not_forwarding(host, &count, &servers, &clients),
             LostAt::AtServer(host) => {
-                let message = format!(
-                    "{count} ({}) from {clients}{by} left the gateway, and {host} sent no answer back",
-                    self.family()
-                );
-                let filter = self.reverse_path_filter(host, self.server_side(host));
-                error("no-reply", host, message, filter.unwrap_or_else(|| format!(
-                    "see whether {host} has a route to network {} and takes packets for this address: `clearstream route verify`, and its firewall",
-                    self.crossing.between[0]
-                )))
+                let by = over(|one| one.forward);
+                let message = format!("{count} from {clients} left {by} for {host}, and no answer came back");
+                error("no-reply", host, message, self.why_no_reply(host))
             }
             LostAt::AtClient(host) => {
-                let message =
-                    format!("answers to {count} ({}){by} reached {host} and were not taken", self.family());
+                let by = over(|one| one.reply);
+                let message = format!("answers to {count} over {by} were sent on to {host} and not taken");
                 let filter = self.reverse_path_filter(host, self.client_side(host));
                 error("reply-not-taken", host, message, filter.unwrap_or_else(|| format!(
                     "see whether the firewall of {host} drops answers that come by another gateway than the request went"
@@ -156,11 +137,37 @@ impl Evidence<'_> {
         }
     }
 
-    fn not_forwarding(&self, host: &str, count: &str, from: &str, to: &str) -> ProofFinding {
-        let message = format!(
-            "{host} takes packets of {count} ({}) from {from} to {to} and does not pass them on",
-            self.family()
+    fn not_arrived(&self, gateway: Option<usize>, count: &str, clients: &str) -> ProofFinding {
+        let network = &self.crossing.between[0];
+        let Some(gateway) = gateway.map(|gateway| self.crossing.gateways[gateway].host.as_str()) else {
+            let message = format!("{count} from {clients} arrived at no gateway");
+            let correction = format!(
+                "see where `ip route get` on {clients} leads, and whether that host is up on network {network}"
+            );
+            return error("not-arrived", clients, message, correction);
+        };
+        let message = format!("{count} from {clients} were sent to {gateway} and never arrived there");
+        let correction = format!(
+            "see whether {gateway} is up and on network {network}: its link, and its entry in the neighbour table of the clients (`ip neigh`)"
         );
+        error("not-arrived", gateway, message, correction)
+    }
+
+    fn why_no_reply(&self, host: &str) -> String {
+        let server = self.crossing.servers.iter().position(|end| end.host == host);
+        if let Some(reason) = server.and_then(|server| self.planned.refused_back.get(&server)) {
+            return format!("{host} has no way back ({reason}): `clearstream route apply` on {host}");
+        }
+        self.reverse_path_filter(host, self.server_side(host)).unwrap_or_else(|| {
+            format!(
+                "see whether {host} takes packets for this address and where its answers go: `clearstream route verify`, and its firewall"
+            )
+        })
+    }
+
+    fn not_forwarding(&self, host: &str, count: &str, from: &str, to: &str) -> ProofFinding {
+        let message =
+            format!("{host} takes packets of {count} from {from} to {to} and does not pass them on");
         let key = if self.crossing.ipv6 { "net.ipv6.conf.all.forwarding" } else { "net.ipv4.ip_forward" };
         let correction = match self.facts.sysctl(host, key) {
             Some("0") => {

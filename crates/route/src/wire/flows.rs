@@ -59,6 +59,8 @@ pub(super) struct PlannedFlows {
     pub(super) foreign: BTreeMap<usize, BTreeMap<IpAddr, u64>>,
     /// By client: why a lookup gave nothing.
     pub(super) refused: BTreeMap<usize, String>,
+    /// By server that did not answer: why its kernel finds no way to a client.
+    pub(super) refused_back: BTreeMap<usize, String>,
     /// Ports that were tried in a search.
     pub(super) searched: usize,
 }
@@ -178,6 +180,27 @@ fn look_up(
         });
     }
     Ok(told)
+}
+
+/// Asks the kernel of a server for its way to a client; gives the reason when
+/// there is none.
+pub(super) fn refused_back(
+    hosts: &mut Hosts<'_>,
+    crossing: &Crossing,
+    flow: &PlannedFlow,
+) -> Result<Option<String>, ProofError> {
+    let server = &crossing.servers[flow.server];
+    let lookup = FlowLookup {
+        source: flow.destination.ip(),
+        destination: crossing.clients[flow.client].address,
+        protocol: WireProtocol::Tcp,
+        mark: None,
+        ports: vec![(flow.destination.port(), flow.port)],
+    };
+    match hosts.ask(&server.host, RouteRequest::Lookup(lookup))? {
+        RouteReply::LookedUp(answer) => Ok(answer.refusal),
+        _ => Err(super::hosts::unexpected(&server.host, "lookup")),
+    }
 }
 
 impl PlannedFlows {

@@ -13,7 +13,9 @@ use clearstream_schema::{
     control::Cookie,
     counters::HostCounters,
     flow::Notice,
-    proof::{CrossingProof, PacketWitnesses, ProofFinding, ProofVerdict, ROUTE_PROOF_SCHEMA, RouteProof},
+    proof::{
+        CrossingProof, LostAt, PacketWitnesses, ProofFinding, ProofVerdict, ROUTE_PROOF_SCHEMA, RouteProof,
+    },
     tune::Severity,
     wire::{
         MOST_WIRE_FLOWS, Observation, RouteReply, RouteRequest, WireFlowResult, WireFlows, WireListen,
@@ -228,6 +230,14 @@ impl Work<'_> {
         times.sort_by(f64::total_cmp);
         let connect = Duration::from_nanos(median(&times).map_or(0, |ns| ns as u64));
         let judged = judge::judge_all(crossing, &mut planned, &results, &seen);
+        // One flow of each server that did not answer asks for the reason.
+        let silent = judged.iter().filter(|one| matches!(one.lost, Some(LostAt::AtServer(_))));
+        let silent: BTreeMap<usize, &PlannedFlow> = silent.map(|one| (one.flow.server, &one.flow)).collect();
+        for (server, flow) in silent {
+            if let Some(reason) = flows::refused_back(&mut self.hosts, crossing, flow)? {
+                planned.refused_back.insert(server, reason);
+            }
+        }
         // Ports and observers are for this crossing only.
         let hosts = crossing.hosts().map(|host| (host.to_owned(), vec![RouteRequest::Close]));
         for (_, closed) in self.hosts.ask_all(hosts.collect()) {

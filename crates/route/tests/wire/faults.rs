@@ -93,11 +93,16 @@ fn root_a_way_that_the_fabric_lacks_is_named() {
 }
 
 #[test]
-fn root_a_client_without_a_route_is_named() {
+fn root_a_host_without_a_route_is_named() {
     let net = Net::new(false);
     net.route("c1", &[(1, 1), (2, 1), (3, 1)]);
     net.route("s1", &[(1, 1), (2, 1), (3, 1)]);
     let proof = net.prove(&net.crossing(ReturnPath::None), &quick());
-    assert!(found(&proof).contains(&("no-route", "c2")), "{:#?}", proof.findings);
-    assert_eq!(proof.verdict, ProofVerdict::Failed);
+    assert_eq!(found(&proof), [("no-route", "c2")], "{:#?}", proof.findings);
+    // A server without one takes all and answers nobody.
+    net.route("c2", &[(1, 1), (2, 1), (3, 1)]);
+    net.ip("s1", "route del 10.100.0.0/16\n");
+    let proof = net.prove(&net.crossing(ReturnPath::None), &quick());
+    assert_eq!(found(&proof), [("no-reply", "s1")], "{:#?}", proof.findings);
+    assert!(proof.findings[0].correction.contains("Network is unreachable"), "{:?}", proof.findings);
 }
