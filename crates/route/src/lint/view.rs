@@ -15,6 +15,7 @@ use clearstream_schema::{
 };
 
 use super::Subject;
+use crate::planner::lookup::Lookup;
 
 /// A gateway that a route goes by, whichever way it is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +39,7 @@ pub(super) struct View<'a> {
     pub(super) tables: BTreeMap<u32, Vec<&'a RouteEntry>>,
     /// Priority that each rule has or gets, in the order of `routing.rules`.
     pub(super) priorities: Vec<u32>,
+    pub(super) lookup: Lookup<'a>,
     nexthops: HashMap<u32, &'a Nexthop>,
 }
 
@@ -61,7 +63,8 @@ impl<'a> View<'a> {
         }
         let nexthops = routing.nexthops.iter().map(|nexthop| (nexthop.id, nexthop)).collect();
         let priorities = priorities(&routing.rules);
-        Self { subject, routing, own, attached, tables, priorities, nexthops }
+        let lookup = Lookup::new(routing);
+        Self { subject, routing, own, attached, tables, priorities, lookup, nexthops }
     }
 
     /// Gateways of a route, in their order; none for one on the link.

@@ -10,11 +10,8 @@ use clearstream_schema::{
 };
 use clearstream_tune::KernelVersion;
 
-use super::super::{
-    Facts, View, With, finding,
-    lookup::{Packet, Way},
-    words,
-};
+use super::super::{Facts, View, With, finding, words};
+use crate::planner::lookup::{Packet, Verdict};
 
 const STRICT: i64 = 1;
 const LOOSE: i64 = 2;
@@ -95,10 +92,12 @@ fn passes(host: &View<'_>, interface: &str, network: Prefix, mark: u32, filter: 
         sources.push(None);
     }
     let is_fine = |source: &Option<IpAddr>| {
-        let way = host.way(Packet { source: *source, destination: from, mark, input: interface });
-        match filter {
-            LOOSE => way != Way::Nowhere,
-            _ => host.outputs(&way).contains(&interface),
+        let packet = Packet { source: *source, destination: from, mark, input: Some(interface) };
+        match host.lookup.find(&packet).verdict {
+            // Nothing is claimed of what is not understood.
+            Verdict::Unknown(_) | Verdict::Local => true,
+            Verdict::NoRoute | Verdict::Refused(_) => false,
+            way => filter == LOOSE || host.outputs(&way).contains(&interface),
         }
     };
     if sources.iter().any(is_fine) { Check::Passes } else { Check::Drops }
@@ -141,10 +140,11 @@ fn dropped(host: &View<'_>, interface: &str, network: Prefix, filter: i64) -> Fi
          TcpExtIPReversePathFilter: {reason}, and the filter in force there is {filter}, the larger of all \
          and {interface}"
     );
-    let advice = if filter == STRICT {
+    let loose_helps = filter == STRICT && passes(host, interface, network, 0, LOOSE) == Check::Passes;
+    let advice = if loose_helps {
         format!("add a route to {network} over {interface}, or set the filter of all and {interface} to 2")
     } else {
-        format!("add a route to {network}")
+        format!("add a route to {network} over {interface}")
     };
     finding(host, "rp_filter", FindingClass::Routing, "will-drop", Severity::Error, message)
         .of(setting)

@@ -13,10 +13,7 @@ use clearstream_schema::{
 };
 
 use super::{
-    super::{
-        Facts, View, With, finding,
-        lookup::{Packet, Way},
-    },
+    super::{Facts, View, With, finding},
     sides::pairs,
 };
 
@@ -181,8 +178,7 @@ struct End<'a> {
 
 impl<'a> End<'a> {
     fn of(facts: &Facts<'a>, host: &View<'a>, other: &View<'a>, at: IpAddr) -> Option<Self> {
-        let way = host.way(Packet { source: None, destination: at, mark: 0, input: "lo" });
-        let Way::Route(route) = &way else { return None };
+        let route = host.sends_by(None, at)?;
         if route.mtu.is_some() {
             return None;
         }

@@ -12,7 +12,6 @@ use clearstream_schema::{
 use super::{
     super::{
         Facts, View, With, finding,
-        lookup::{Packet, Way},
         view::{ResolvedHop, overlap},
         words,
     },
@@ -139,13 +138,11 @@ fn price<'a>(
     let mut dearest: Option<(&RouteEntry, Vec<ResolvedHop<'_>>, f64)> = None;
     for at in server.own.iter().copied().filter(|own| !own.is_loopback()) {
         for from in client.own_like(at).filter(|own| !own.is_loopback()) {
-            let there = packet_way(client, None, at);
-            let back = packet_way(server, Some(at), from);
-            let (Way::Route(_), Way::Route(route)) = (&there, &back) else { continue };
-            let (there, hops) = (client.gateways(&there), server.gateways(&back));
-            if there.is_empty() || hops.is_empty() {
+            let (Some(there), Some(route)) = (client.sends_by(None, at), server.sends_by(Some(at), from))
+            else {
                 continue;
-            }
+            };
+            let (there, hops) = (client.hops(there), server.hops(route));
             let share = share_elsewhere(facts, client, server, &there, &hops)?;
             if dearest.as_ref().is_none_or(|(.., dearest)| share > *dearest) {
                 dearest = Some((route, hops, share));
@@ -153,10 +150,6 @@ fn price<'a>(
         }
     }
     dearest
-}
-
-fn packet_way<'a>(host: &View<'a>, source: Option<IpAddr>, destination: IpAddr) -> Way<'a> {
-    host.way(Packet { source, destination, mark: 0, input: "lo" })
 }
 
 /// Share of flows whose reply takes another gateway than the request; absent
