@@ -23,6 +23,9 @@ pub(super) struct Seen {
     pub(super) watched: Vec<bool>,
 }
 
+/// How flows went, by client, destination and source port.
+pub(super) type Results = HashMap<(usize, SocketAddr, u16), WireFlowResult>;
+
 /// One flow at one gateway.
 #[derive(Debug, Clone, Copy)]
 struct Sight {
@@ -61,6 +64,16 @@ impl Seen {
             }
         }
         seen
+    }
+
+    /// Adds what was seen later.
+    pub(super) fn add(&mut self, later: Self) {
+        for (flow, sights) in later.by_flow {
+            self.by_flow.entry(flow).or_default().extend(sights);
+        }
+        for (watched, still) in self.watched.iter_mut().zip(later.watched) {
+            *watched &= still;
+        }
     }
 
     /// Packets that left a gateway, both directions, all flows.
@@ -122,18 +135,16 @@ fn lost_at(crossing: &Crossing, flow: &PlannedFlow, sights: &[Sight]) -> LostAt 
 /// that there was no time for, say nothing and are left out.
 pub(super) fn judge_all(
     crossing: &Crossing,
-    planned: &mut PlannedFlows,
-    results: &HashMap<(usize, SocketAddr, u16), WireFlowResult>,
+    flows: Vec<PlannedFlow>,
+    results: &Results,
     seen: &Seen,
 ) -> Vec<Judged> {
-    std::mem::take(&mut planned.flows)
-        .into_iter()
-        .filter_map(|flow| {
-            let outcome = results.get(&(flow.client, flow.destination, flow.port))?.outcome;
-            let tried = !matches!(outcome, WireOutcome::PortInUse | WireOutcome::NotTried);
-            tried.then(|| seen.judge(crossing, flow, outcome))
-        })
-        .collect()
+    let judge = |flow: PlannedFlow| {
+        let outcome = results.get(&(flow.client, flow.destination, flow.port))?.outcome;
+        let tried = !matches!(outcome, WireOutcome::PortInUse | WireOutcome::NotTried);
+        tried.then(|| seen.judge(crossing, flow, outcome))
+    };
+    flows.into_iter().filter_map(judge).collect()
 }
 
 impl Judged {

@@ -1,7 +1,7 @@
 //! The proof from beginning to end.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     net::{IpAddr, SocketAddr},
     sync::atomic::AtomicBool,
     time::{Duration, Instant},
@@ -17,10 +17,7 @@ use clearstream_schema::{
         CrossingProof, LostAt, PacketWitnesses, ProofFinding, ProofVerdict, ROUTE_PROOF_SCHEMA, RouteProof,
     },
     tune::Severity,
-    wire::{
-        MOST_WIRE_FLOWS, Observation, RouteReply, RouteRequest, WireFlowResult, WireFlows, WireListen,
-        WireObserve,
-    },
+    wire::{MOST_WIRE_FLOWS, Observation, RouteReply, RouteRequest, WireFlows, WireListen, WireObserve},
 };
 use clearstream_stats::median;
 
@@ -31,7 +28,7 @@ use super::{
     findings::{self, Evidence, finding},
     flows::{self, PlannedFlow, PlannedFlows},
     hosts::{Hosts, ProofError, refusal, unexpected},
-    judge::{self, Judged, Seen},
+    judge::{self, Judged, Results, Seen},
 };
 
 /// What a proof does beside its flows, and how many there are.
@@ -217,11 +214,23 @@ impl Work<'_> {
             }
         }
         let mut planned = flows::choose(&mut self.hosts, crossing, &listening, self.options.flow_count)?;
-        self.watch(crossing, &listening)?;
+        for (client, reason) in &planned.unasked {
+            let host = &crossing.clients[*client].host;
+            let message =
+                format!("{host} cannot be asked for the gateway of a flow, so ports are tried: {reason}");
+            self.notices.push(Notice { id: "no-lookup".to_owned(), message });
+        }
         let before = self.counters(crossing)?;
-        let results = self.open(crossing, &planned.flows, &cookie)?;
-        std::thread::sleep(TAIL);
-        let seen = Seen::new(&self.observed(crossing)?);
+        let chosen = std::mem::take(&mut planned.flows);
+        let (mut results, mut seen) = self.watched(crossing, &listening, &chosen, &cookie)?;
+        let mut judged = judge::judge_all(crossing, chosen, &results, &seen);
+        let trials = flows::by_trial(crossing, &planned, &judged, &listening);
+        if !trials.is_empty() {
+            let (tried, later) = self.watched(crossing, &listening, &trials, &cookie)?;
+            judged.extend(judge::judge_all(crossing, trials, &tried, &later));
+            results.extend(tried);
+            seen.add(later);
+        }
         let after = self.counters(crossing)?;
         let counted =
             before.into_iter().zip(after).map(|(before, after)| Some(after?.since(&before?))).collect();
@@ -229,7 +238,6 @@ impl Work<'_> {
             results.values().filter_map(|result| result.connect_ns).map(|ns| ns as f64).collect();
         times.sort_by(f64::total_cmp);
         let connect = Duration::from_nanos(median(&times).map_or(0, |ns| ns as u64));
-        let judged = judge::judge_all(crossing, &mut planned, &results, &seen);
         // One flow of each server that did not answer asks for the reason.
         let silent = judged.iter().filter(|one| matches!(one.lost, Some(LostAt::AtServer(_))));
         let silent: BTreeMap<usize, &PlannedFlow> = silent.map(|one| (one.flow.server, &one.flow)).collect();
@@ -244,6 +252,20 @@ impl Work<'_> {
             closed?;
         }
         Ok(Shown { planned, judged, seen, counted, connect })
+    }
+
+    /// Opens flows while the gateways watch.
+    fn watched(
+        &mut self,
+        crossing: &Crossing,
+        listening: &[u16],
+        flows: &[PlannedFlow],
+        cookie: &Cookie,
+    ) -> Result<(Results, Seen), ProofError> {
+        self.watch(crossing, listening)?;
+        let results = self.open(crossing, flows, cookie)?;
+        std::thread::sleep(TAIL);
+        Ok((results, Seen::new(&self.observed(crossing)?)))
     }
 
     /// Addresses that a server can listen on; those that it lacks are told of.
@@ -340,7 +362,7 @@ impl Work<'_> {
         crossing: &Crossing,
         flows: &[PlannedFlow],
         cookie: &Cookie,
-    ) -> Result<HashMap<(usize, SocketAddr, u16), WireFlowResult>, ProofError> {
+    ) -> Result<Results, ProofError> {
         let mut ports: BTreeMap<(usize, SocketAddr), Vec<u16>> = BTreeMap::new();
         for flow in flows {
             ports.entry((flow.client, flow.destination)).or_default().push(flow.port);
@@ -363,7 +385,7 @@ impl Work<'_> {
                 order.entry(end.host.clone()).or_default().push((client, server));
             }
         }
-        let mut results = HashMap::new();
+        let mut results = Results::new();
         for (host, answers) in self.hosts.ask_all(requests) {
             let answers = match answers {
                 Ok(answers) => answers,

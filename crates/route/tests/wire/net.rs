@@ -14,9 +14,10 @@ use clearstream_probe::Responder;
 use clearstream_route::wire::{Crossing, End, GatewayEnds, ProofOptions, WireAgent, prove};
 use clearstream_schema::{
     TimeSpan,
-    control::{Failure, Reply, Request},
+    control::{Failure, FailureKind, Reply, Request},
     fabric::{HashPolicy, ReturnPath},
     proof::RouteProof,
+    wire::RouteRequest,
 };
 use clearstream_sys::namespace::{Holder, NamespaceSet};
 
@@ -29,11 +30,16 @@ struct Agent {
     wire: WireAgent,
     flow: FlowAgent,
     responder: Option<Responder>,
+    /// Its kernel cannot be asked for the gateway of a flow.
+    blind: bool,
 }
 
 impl Handler for Agent {
     fn handle(&mut self, request: Request, events: &EventSender) -> Result<Reply, Failure> {
         match request {
+            Request::Route(RouteRequest::Lookup(_)) if self.blind => {
+                Err(Failure { kind: FailureKind::Unsupported, message: "an old kernel".to_owned() })
+            }
             Request::Route(request) => self.wire.handle(request).map(Reply::Route),
             Request::FlowPrepare(prepare) => self.flow.prepare(prepare, events),
             Request::FlowStart { test } => self.flow.start(test).map(|()| Reply::Empty),
@@ -217,11 +223,16 @@ impl Net {
 
     /// Proves it with an agent on each host.
     pub fn prove(&self, crossing: &Crossing, options: &ProofOptions) -> RouteProof {
+        self.prove_with(crossing, options, false)
+    }
+
+    /// The same where kernels cannot be asked for gateways.
+    pub fn prove_with(&self, crossing: &Crossing, options: &ProofOptions, blind: bool) -> RouteProof {
         let mut peers: BTreeMap<String, Peer> = BTreeMap::new();
         for host in ["c1", "c2", "g1", "g2", "g3", "s1"] {
             let set = NamespaceSet::of_process(self.hosts[host].pid()).unwrap();
             // The agent's threads are born in the namespace of the one that makes it.
-            let peer = set.run(|| memory_pair(Agent::default()).unwrap()).unwrap();
+            let peer = set.run(|| memory_pair(Agent { blind, ..Agent::default() }).unwrap()).unwrap();
             peers.insert(host.to_owned(), peer);
         }
         prove(

@@ -6,6 +6,8 @@ use clearstream_schema::{
     proof::{ProofVerdict, RouteProof},
 };
 
+use clearstream_route::wire::ProofOptions;
+
 use crate::net::{GATEWAYS, Net, found, quick};
 
 /// Every flow came and went, by gateways that were seen.
@@ -167,8 +169,7 @@ fn root_weights_and_rates_are_seen() {
     }
     let mut crossing = net.crossing(ReturnPath::None);
     crossing.gateways[0].weight = 4;
-    let rates =
-        clearstream_route::wire::ProofOptions { rate_duration: TimeSpan::from_millis(200), ..quick() };
+    let rates = ProofOptions { rate_duration: TimeSpan::from_millis(200), ..quick() };
     let proof = net.prove(&crossing, &rates);
     assert_whole(&proof);
     for gateway in &proof.crossings[0].gateways {
@@ -180,4 +181,22 @@ fn root_weights_and_rates_are_seen() {
     crossing.gateways[0].weight = 1;
     let wrong = net.prove(&crossing, &quick());
     assert_eq!(found(&wrong)[0], ("share", "g1"), "{:#?}", wrong.findings);
+}
+
+#[test]
+fn root_without_lookups_every_gateway_is_found_by_trial() {
+    let net = Net::new(false);
+    net.route_all();
+    // Two flows for each pair of hosts, which three gateways cannot share.
+    let few = ProofOptions { flow_count: 4, path_mtu: false, ..quick() };
+    let proof = net.prove_with(&net.crossing(ReturnPath::None), &few, true);
+    assert_eq!(found(&proof), [], "{:#?}", proof.findings);
+    let ids: Vec<&str> = proof.notices.iter().map(|notice| notice.id.as_str()).collect();
+    assert_eq!(ids, ["no-lookup", "no-lookup"]);
+    let crossing = &proof.crossings[0];
+    assert_eq!((crossing.flow_count, crossing.predicted_count), (4, [0, 0]));
+    assert!(crossing.targeted_count >= 2 * 36, "{}", crossing.targeted_count);
+    for pair in &crossing.pairs {
+        assert!(pair.forward_counts.iter().all(|count| *count > 0), "{pair:?}");
+    }
 }
