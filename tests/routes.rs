@@ -187,16 +187,13 @@ fn root_a_host_gets_its_part_of_a_fabric_and_back() {
     let applied = here.route(&["apply", fabric, "--yes", "--json"]).json();
     assert_eq!(applied["changed_count"], count);
     let after = here.shown();
-    for part in [
-        r#""dst":"10.9.0.0/24","nhid":"#,
-        r#""src":"10.0.0.211""#,
-        r#""local":"10.0.0.212""#,
-        r#""fd09::/64""#,
-    ] {
+    for part in
+        [r#""type":"resilient""#, r#""src":"10.0.0.211""#, r#""local":"10.0.0.212""#, r#""fd09::/64""#]
+    {
         assert!(after.contains(part), "{part} is not in\n{after}");
     }
     assert!(
-        after.contains(r#""dst":"default","gateway":"10.0.0.2""#)
+        after.contains(r#""dst":"default","flags":[],"gateway":"10.0.0.2""#)
             && after.contains(r#""src":"10.77.0.0","srclen":16"#)
     );
     here.route(&["verify", fabric]).ok();
@@ -250,7 +247,7 @@ fn root_the_guard_keeps_the_session_and_the_default_route() {
     // Nobody confirms: it comes back, whatever became of the session.
     let session = Some("10.9.0.77 50000 10.0.0.1 22");
     let applied = here.route_from(&["apply", fabric, "--yes", "--confirm-within", "3s"], session);
-    assert!(applied.ok().contains("put back in 3 s"), "{}", applied.stdout);
+    assert!(applied.ok().contains("put back in 3s"), "{}", applied.stdout);
     assert_ne!(here.shown(), before);
     here.route(&["apply", fabric, "--yes"]).refused(4, &["waits for confirmation"]);
     eventually(Duration::from_secs(15), "the routes are back", || here.shown() == before);

@@ -30,7 +30,7 @@ fn is_absent(error: &SettingError) -> bool {
 /// the other (nft(8), a file is one transaction).
 pub(crate) fn write(setting: &Setting, name: &str, text: &str) -> Result<(), SettingError> {
     let empty = format!("table inet {name} {{ }}\ndelete table inet {name}\n");
-    run(setting, &["-f", "-"], &format!("{empty}table inet {name} {{ {text} }}\n")).map(|_| ())
+    run(setting, &["-f", "-"], &format!("{empty}table inet {name} {{ {text}\n}}\n")).map(|_| ())
 }
 
 /// Takes the table away.
@@ -60,7 +60,7 @@ pub(crate) fn check(setting: &Setting, name: &str, text: &str) -> Result<(), Set
         return invalid("it opens more braces than it closes".to_owned());
     }
     let empty = format!("table inet {name} {{ }}\n");
-    run(setting, &["-c", "-f", "-"], &format!("{empty}table inet {name} {{ {text} }}\n")).map(|_| ())
+    run(setting, &["-c", "-f", "-"], &format!("{empty}table inet {name} {{ {text}\n}}\n")).map(|_| ())
 }
 
 fn run(setting: &Setting, arguments: &[&str], input: &str) -> Result<Output, SettingError> {
@@ -91,11 +91,8 @@ fn run(setting: &Setting, arguments: &[&str], input: &str) -> Result<Output, Set
     }
     let said = String::from_utf8_lossy(&output.stderr);
     let said = said.lines().next().unwrap_or("nft failed and said nothing").trim().to_owned();
-    Err(Fault::Rejected {
-        value: input.lines().last().unwrap_or_default().to_owned(),
-        source: std::io::Error::other(said),
-    }
-    .of(setting))
+    let value = input.lines().rev().nth(1).unwrap_or_default().to_owned();
+    Err(Fault::Rejected { value, source: std::io::Error::other(said) }.of(setting))
 }
 
 /// The inside of a table as the program shows it, on one line.

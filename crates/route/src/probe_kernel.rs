@@ -156,7 +156,66 @@ fn marks_refused() -> Vec<&'static str> {
     let text = "chain leave { type route hook output priority mangle; ct mark != 0 meta mark set ct mark; }";
     let target = clearstream_plan::Host::live();
     match clearstream_plan::Target::write(&target, &setting, text) {
-        Ok(()) => Vec::new(),
-        Err(_) => vec!["CONFIG_NF_TABLES"],
+        Err(error) if matches!(*error.fault, clearstream_plan::Fault::Rejected { .. }) => {
+            vec!["CONFIG_NF_TABLES"]
+        }
+        // A program that is not there is named when the plan is checked.
+        Ok(()) | Err(_) => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clearstream_schema::routing::ConnectionMark;
+
+    use super::*;
+
+    /// Rules of both families, groups, classic multipath and marks.
+    fn everything() -> HostRouting {
+        let gateways = [[192, 0, 2, 2].into(), [192, 0, 2, 3].into()];
+        let members = vec![GroupMember { id: 1, weight: 1 }];
+        let resilient = Some(Resilient { bucket_count: 8, idle_seconds: 1, unbalanced_seconds: 0 });
+        HostRouting {
+            nexthops: vec![nexthop(2, NexthopTarget::Group { members, resilient })],
+            routes: vec![multipath(&gateways)],
+            rules: vec![rule(false), rule(true)],
+            connection_marks: vec![ConnectionMark {
+                interface: "one".to_owned(),
+                link_address: "02:00:00:00:00:01".to_owned(),
+                gateway: "gw1".to_owned(),
+                mark: 1,
+            }],
+            ..HostRouting::default()
+        }
+    }
+
+    /// The kernels that these tests run on have all of it: their other tests use it.
+    #[test]
+    fn root_nothing_is_missing_where_it_can_be_tried_out() {
+        assert_eq!(missing(&HostRoot::live(), &everything()), Vec::new());
+        assert_eq!(try_out().unwrap(), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn a_configuration_names_what_is_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write("proc/sys/kernel/osrelease", "5.4.0-1-amd64\n");
+        write(
+            "boot/config-5.4.0-1-amd64",
+            "CONFIG_IP_ADVANCED_ROUTER=y\nCONFIG_IP_ROUTE_MULTIPATH=y\n# CONFIG_IP_MULTIPLE_TABLES is not set\nCONFIG_NF_TABLES=m\n",
+        );
+        let missing = features(&HostRoot::directory(folder.path())).missing(&everything());
+        let words: Vec<String> = missing.iter().map(|need| Missing::of(need).words()).collect();
+        assert!(words.iter().any(|words| words.starts_with("CONFIG_IP_MULTIPLE_TABLES for")), "{words:?}");
+        assert!(
+            words.iter().any(|words| words.starts_with("resilient nexthop groups (Linux 5.13)")),
+            "{words:?}"
+        );
+        assert!(!words.iter().any(|words| words.contains("CONFIG_IP_ROUTE_MULTIPATH")), "{words:?}");
     }
 }

@@ -250,7 +250,7 @@ fn marks_ask_for_link_addresses_and_learn_them() {
         failed: false,
     };
     learn_marks(&mut routing, &[neighbour]);
-    assert_eq!(unknown_gateways(&routing), []);
+    assert!(unknown_gateways(&routing).is_empty());
     let plan = plan(&bare(), &routing).unwrap();
     let table =
         plan.steps.iter().find(|step| matches!(step.setting, Setting::NetfilterTable { .. })).unwrap();
