@@ -31,7 +31,7 @@ impl Work<'_> {
     ) -> Result<(), ProofError> {
         let patience = shown.connect * 3 + WAKE_UP;
         let expected_mtu = self.expected_mtu(crossing);
-        let expected_time = expected(crossing, self.options);
+        let expected_time = expected(crossing, self.options, &self.rated);
         let begun = Instant::now();
         let all_left = self.left;
         for (place, gateway) in crossing.gateways.iter().enumerate() {
