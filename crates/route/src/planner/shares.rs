@@ -34,7 +34,7 @@ pub struct Population {
 impl Default for Population {
     fn default() -> Self {
         // 1191 is the port of the Spectrum Scale daemon (mmfsd).
-        Self { flows_per_pair: 8, port: 1191, most_flows: 200_000 }
+        Self { flows_per_pair: 8, port: 1191, most_flows: 100_000 }
     }
 }
 

@@ -160,6 +160,38 @@ fn what_breaks_symmetry_or_reach_is_found() {
     }
 }
 
+/// A host on two networks that answers by the first: the strict filter drops
+/// what came by the second (RFC 3704), so the loose one is planned.
+#[test]
+fn a_strict_filter_on_a_host_with_two_ways_in_is_found() {
+    let two = with("gateways-6", |file| {
+        let mut other = file.networks[0].clone();
+        other.name = "second".to_owned();
+        other.prefixes = vec!["10.101.0.0/16".parse().unwrap()];
+        file.networks.push(other);
+        let mut link = file.classes[0].links[0].clone();
+        (link.network, link.interface) = ("second".to_owned(), "second0".to_owned());
+        link.addresses = vec!["10.101.0.[91-96]".to_owned()];
+        file.classes[0].links.push(link.clone());
+        link.addresses = vec!["10.101.0.[1-8]".to_owned()];
+        file.classes[2].links.push(link);
+        let mut route = file.routes[0].clone();
+        route.between[0] = "second".to_owned();
+        file.routes.push(route);
+    });
+    let planner = Planner::new(&two);
+    let host = planner.routing(two.find("compute-1").unwrap());
+    assert_eq!(host.sysctls["net.ipv4.conf.second0.rp_filter"].value, "2");
+    assert_ne!(planner.prove(1).outcome, ProofOutcome::Fails);
+    let strict = planner.prove_with(1, &|host| {
+        let mut routing = planner.routing(host);
+        routing.sysctls.insert("net.ipv4.conf.second0.rp_filter".to_owned(), "1".to_owned().into());
+        routing
+    });
+    let found = strict.counterexample.unwrap();
+    assert!(found.problem.contains("strict reverse path filter"), "{found:?}");
+}
+
 #[test]
 fn the_recommendation_follows_the_fabric() {
     let recommended = |fabric: &Fabric| Planner::new(fabric).choice(0).recommended;

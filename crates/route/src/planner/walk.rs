@@ -6,7 +6,7 @@ use std::{collections::HashMap, net::IpAddr};
 use clearstream_schema::{
     fabric::ReturnPath,
     route_plan::Counterexample,
-    routing::{HostRouting, Resilient},
+    routing::{HostRouting, Resilient, RoutingInterface},
 };
 
 use super::{
@@ -161,17 +161,10 @@ impl<'w> Walker<'w> {
         let reply = self
             .ways(lookup, &back)
             .map_err(|problem| format!("{} has {problem} back to {}", server.host, request.source))?;
-        let strict = is_strict(server, &arrival.name);
+        passes_filter(server, request.address, &reply.0)?;
+        passes_filter(request.walk.client.0, request.source, &choice.0)?;
         let mut returns = Vec::new();
         for way in &reply.0 {
-            if strict && way.interface.is_some_and(|interface| interface != arrival.name) {
-                return Err(format!(
-                    "{} drops it: its strict reverse path filter wants {} where it came by {}",
-                    server.host,
-                    way.interface.unwrap_or_default(),
-                    arrival.name
-                ));
-            }
             let number = self.owner(way)?;
             self.forwards(number, request.source)?;
             returns.push(number);
@@ -323,6 +316,26 @@ impl<'w> Walker<'w> {
             problem,
         }
     }
+}
+
+/// What arrives at an address of a host passes its reverse path filter: where
+/// the strict one is in force, one of the ways back leaves by the interface of
+/// arrival (RFC 3704, section 2.2; `fib_info_nh_uses_dev`). IPv6 has none.
+fn passes_filter(routing: &HostRouting, own: IpAddr, back: &[Way<'_>]) -> Result<(), String> {
+    let has = |interface: &&RoutingInterface| {
+        interface.addresses.iter().any(|address| address.value.address == own)
+    };
+    let Some(arrival) = routing.interfaces.iter().find(has) else { return Ok(()) };
+    let leaves = |way: &Way<'_>| way.interface.is_none_or(|interface| interface == arrival.name);
+    if own.is_ipv6() || !is_strict(routing, &arrival.name) || back.iter().any(leaves) {
+        return Ok(());
+    }
+    Err(format!(
+        "{} drops it: its strict reverse path filter wants {} where it came by {}",
+        routing.host,
+        back.first().and_then(|way| way.interface).unwrap_or_default(),
+        arrival.name
+    ))
 }
 
 /// Whether the reverse path filter in force is the strict one: the larger of

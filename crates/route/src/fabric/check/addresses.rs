@@ -10,6 +10,9 @@ use crate::fabric::{
     pattern::AddressList,
 };
 
+/// Most further addresses of a class.
+const MOST_ALIASES: usize = 1 << 22;
+
 const FAMILY: [&str; 2] = ["IPv4", "IPv6"];
 
 pub(in crate::fabric) fn check(fabric: &Fabric) -> Result<(), Fault> {
@@ -63,6 +66,10 @@ fn counts(fabric: &Fabric, class: usize, link: &Link, key: &str) -> Result<(), F
         }
         if each == 0 {
             let problem = format!("no route goes from \"{}\": an alias is for a gateway", network.name);
+            return fault(format!("{key}.alias-addresses"), problem);
+        }
+        if hosts.saturating_mul(each) > MOST_ALIASES {
+            let problem = format!("{hosts} hosts x {each} gateways are more than {MOST_ALIASES} addresses");
             return fault(format!("{key}.alias-addresses"), problem);
         }
         if let Some(count) = aliases.count()

@@ -252,9 +252,9 @@ fn agreement(fabric: &Fabric, index: usize) -> Result<(), Fault> {
         let shared = networks.iter().find(|network| others.contains(network));
         let Some(shared) = shared.map(|network| &fabric.network(*network).name) else { continue };
         if other.hash_policy != route.hash_policy {
+            let policy = format!("{:?}", other.hash_policy).to_lowercase();
             let problem = format!(
-                "hosts of \"{shared}\" have one hash policy for all routes, and route[{earlier}] says {:?}",
-                other.hash_policy
+                "hosts of \"{shared}\" have one hash policy for all routes, and route[{earlier}] says {policy}"
             );
             return fault(format!("route[{index}].hash-policy"), problem);
         }
