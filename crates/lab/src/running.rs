@@ -139,6 +139,14 @@ impl RunningLab {
         Ok(command)
     }
 
+    /// Link address (MAC) of an interface of a host.
+    pub fn link_address(&self, host: &str, interface: &str) -> Result<String, LabError> {
+        let path = Path::new("/sys/class/net").join(interface).join("address");
+        let read = self.namespaces(host)?.run(|| std::fs::read_to_string(&path));
+        let text = read.map_err(LabError::system(format!("enter the host {host}")))?;
+        text.map(|text| text.trim().to_owned()).map_err(LabError::file("read", path))
+    }
+
     /// First address of a host.
     pub fn address(&self, host: &str) -> Result<IpAddr, LabError> {
         if !self.state.file.hosts.iter().any(|state| state.name == host) {

@@ -110,8 +110,8 @@ impl Cast {
             .hosts()
             .map(|host| (fabric.host_name(host), host))
             .filter(|(name, _)| takes_part(name))
-            .map(|(name, host)| (name, planner.routing(host)))
-            .collect();
+            .map(|(name, host)| Ok((name, with_link_addresses(lab, &fabric, host, planner.routing(host))?)))
+            .collect::<Result<_, TrialError>>()?;
         Ok(cast)
     }
 
@@ -229,4 +229,26 @@ fn with_aliases_of(loaded: &Fabric, number: usize, gateways: &[usize]) -> HostCl
         link.alias_addresses = addresses;
     }
     class
+}
+
+/// Connections are marked by the link address of the gateway; those that the
+/// fabric does not say are the lab's.
+fn with_link_addresses(
+    lab: &RunningLab,
+    fabric: &Fabric,
+    host: HostId,
+    mut routing: HostRouting,
+) -> Result<HostRouting, TrialError> {
+    for mark in routing.connection_marks.iter_mut().filter(|mark| mark.link_address.is_empty()) {
+        let place = fabric.class(host).links.iter().position(|link| link.interface == mark.interface);
+        let gateway = fabric.gateways().iter().find(|gateway| gateway.name == mark.gateway);
+        let interface = place.zip(gateway).and_then(|(place, gateway)| {
+            let link = fabric.link_on(gateway.host, fabric.link_network(host, place))?;
+            Some(&fabric.class(gateway.host).links.get(link)?.interface)
+        });
+        if let Some(interface) = interface {
+            mark.link_address = lab.link_address(&mark.gateway, interface).map_err(lab_error)?;
+        }
+    }
+    Ok(routing)
 }

@@ -6,6 +6,7 @@ mod beats;
 mod cast;
 mod reckoning;
 mod routes;
+mod summary;
 
 use std::{
     path::Path,
@@ -19,29 +20,20 @@ use clearstream_schema::{
     control::{Failure, FailureKind},
     fabric::ReturnPath,
     flow::Notice,
-    gateways::{
-        FailureEffect, GATEWAYS_SCHEMA, GatewayConfig, GatewayFailure, GatewayFlow, GatewayShare,
-        GatewaySummary,
-    },
+    gateways::{GatewayConfig, GatewayFailure, GatewaySummary},
     lab::{FaultKind, LabFault},
     wire::{Observation, RouteReply, RouteRequest, WireObserve},
 };
-use clearstream_stats::goodness_of_fit;
 
 pub(crate) use self::routes::LabRoutes;
 use self::{
     beats::{Answerer, Beat, nanoseconds},
     cast::Cast,
     routes::{internal, lab_error},
+    summary::Measured,
 };
 use crate::{RoutesOver, TrialError};
 
-/// Length of a step of the series.
-const STEP_NS: u64 = 100_000_000;
-/// A flow that had no answer for this long at the end is stuck; a flow that
-/// waits for a retransmission of TCP is asked again after 0.2, 0.6, 1.4 s and
-/// so on (RFC 6298, with Linux's least timeout of 0.2 s).
-const PATIENCE_NS: u64 = 1_000_000_000;
 /// How long a watch may take until it has seen every gateway answer.
 const WATCH_START: Duration = Duration::from_secs(3);
 
@@ -61,52 +53,71 @@ pub(crate) fn run(
         rest(WATCH_START, stop);
     }
     let (answerer, places) = Answerer::open(&cast.server_places(lab)?).map_err(system("listen for flows"))?;
-    let mut watched =
-        Observers::start(lab, &cast, places.iter().map(|place| place.port()).collect(), config)?;
+    let ports = places.iter().map(|place| place.port()).collect();
+    let observers = Observers::start(lab, &cast, ports, config)?;
     let mut beats = open_flows(lab, &cast, config, &places)?;
-    let opened = beats.len();
-    let clock = Instant::now();
-    let end_ns = config.time().0;
-    let interval = Duration::from_nanos(config.interval.0);
-    let broken = std::thread::scope(|scope| {
-        let asking = scope.spawn(|| beats::run(&mut beats, interval, &clock, end_ns, stop));
-        rest(Duration::from_nanos(config.settle.0).saturating_sub(clock.elapsed()), stop);
-        let seen = watched.finish();
-        let broken = match &failed {
-            Some(fault) if !stop.load(Ordering::Relaxed) => Some(Broken::now(lab, fault, &clock)),
-            _ => None,
-        };
-        // A panic of that thread is one of ours.
-        let _ = asking.join();
-        seen.and_then(|seen| Ok((seen, broken.transpose()?)))
-    });
+    let (seen, broken) = ask(lab, config, failed.as_ref(), &mut beats, observers, stop)?;
     drop(answerer);
-    let (seen, broken) = broken?;
-    let mut notices = Vec::new();
-    let ended = routes.ended_watches();
-    if !ended.is_empty() {
-        let hosts: Vec<String> =
-            ended.into_iter().filter_map(|place| cast.end_hosts().get(place).cloned()).collect();
-        notices.push(Notice {
-            id: "watch-ended".to_owned(),
-            message: format!("route watch ended before the experiment on {}", hosts.join(", ")),
-        });
-    }
+    let notices = notices(config, &cast, &beats, &seen, &routes.ended_watches());
+    let failed = broken.as_ref().map(|broken| (broken.fault.clone(), broken.at_ns));
+    drop((broken, routes));
     if stop.load(Ordering::Relaxed) {
         let message = "stopped before its end".to_owned();
         return Err(Failure { kind: FailureKind::Busy, message }.into());
     }
+    Ok(Measured { config, cast: &cast, beats: &beats, seen: &seen, failed }.summary(notices))
+}
+
+/// Asks over every flow, and breaks the gateway in the middle of it. Gives what
+/// passed the gateways before, and what is broken since.
+fn ask<'a>(
+    lab: &'a RunningLab,
+    config: &GatewayConfig,
+    failed: Option<&LabFault>,
+    beats: &mut [Beat],
+    mut observers: Observers,
+    stop: &AtomicBool,
+) -> Result<(Vec<Observation>, Option<Broken<'a>>), TrialError> {
+    let clock = Instant::now();
+    let (interval, settle) = (Duration::from_nanos(config.interval.0), Duration::from_nanos(config.settle.0));
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| beats::run(beats, interval, &clock, config.time().0, stop));
+        rest(settle.saturating_sub(clock.elapsed()), stop);
+        let seen = observers.finish();
+        let failed = failed.filter(|_| !stop.load(Ordering::Relaxed));
+        let broken = failed.map(|fault| Broken::now(lab, fault, &clock)).transpose();
+        // A panic of that thread is one of ours.
+        let _ = asking.join();
+        Ok((seen?, broken?))
+    })
+}
+
+/// What was lost on the way.
+fn notices(
+    config: &GatewayConfig,
+    cast: &Cast,
+    beats: &[Beat],
+    seen: &[Observation],
+    ended_watches: &[usize],
+) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    let mut note = |id: &str, message: String| notices.push(Notice { id: id.to_owned(), message });
+    if !ended_watches.is_empty() {
+        let hosts = cast.end_hosts();
+        let ended: Vec<&str> =
+            ended_watches.iter().filter_map(|place| hosts.get(*place)).map(String::as_str).collect();
+        note("watch-ended", format!("route watch ended before the experiment on {}", ended.join(", ")));
+    }
     let lost: u64 = seen.iter().map(|one| one.lost_count).sum();
     if lost > 0 {
-        notices.push(Notice {
-            id: "packets-unseen".to_owned(),
-            message: format!("{lost} packets at the gateways could not be looked at: ways may be missing"),
-        });
+        let message = format!("{lost} packets at the gateways could not be looked at: ways may be missing");
+        note("packets-unseen", message);
     }
-    drop(routes);
-    let fault = broken.as_ref().map(|broken| (broken.fault.clone(), broken.at_ns));
-    drop(broken);
-    Ok(summary(config, &cast, &beats, opened, &seen, fault, end_ns, notices))
+    let missing = (config.flows as usize).saturating_sub(beats.len());
+    if missing > 0 {
+        note("flows-not-opened", format!("{missing} of {} flows could not be opened", config.flows));
+    }
+    notices
 }
 
 /// Routes over the gateways of a lab whose name is that of a fabric.
@@ -213,138 +224,6 @@ fn raise_file_limit(flows: u64) {
         // Flows that find no file are counted as not opened.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: limit.maximum });
     }
-}
-
-#[expect(clippy::too_many_arguments, reason = "everything that was measured, once")]
-fn summary(
-    config: &GatewayConfig,
-    cast: &Cast,
-    beats: &[Beat],
-    opened: usize,
-    seen: &[Observation],
-    fault: Option<(LabFault, u64)>,
-    end_ns: u64,
-    notices: Vec<Notice>,
-) -> GatewaySummary {
-    let at_ns = fault.as_ref().map_or(end_ns, |(_, at_ns)| *at_ns);
-    let mut answered: Vec<(&Beat, GatewayFlow, u64)> = Vec::new();
-    for beat in beats.iter().filter(|beat| beat.answers_ns.first().is_some_and(|first| *first <= at_ns)) {
-        let (forward, reply) = ways(beat, seen);
-        let rest = reckoning::rest_after(&beat.answers_ns, at_ns, end_ns, patience_ns(config));
-        let name = |place: Option<usize>| place.map(|place| cast.gateways[place].name.clone());
-        let flow = GatewayFlow {
-            client: cast.clients[beat.pair.0].name.clone(),
-            from: beat.from,
-            server: cast.servers[beat.pair.1].name.clone(),
-            to: beat.to,
-            forward: name(forward),
-            reply: name(reply),
-            answer_count: beat.answers_ns.len() as u64,
-            gap_ns: if fault.is_some() { rest.gap_ns } else { 0 },
-            stuck: fault.is_some() && rest.stuck,
-        };
-        answered.push((beat, flow, rest.over_ns));
-    }
-    let gateways: Vec<GatewayShare> = cast
-        .gateways
-        .iter()
-        .map(|gateway| {
-            let count = |way: fn(&GatewayFlow) -> &Option<String>| {
-                answered.iter().filter(|(_, flow, _)| way(flow).as_ref() == Some(&gateway.name)).count()
-                    as u64
-            };
-            GatewayShare {
-                name: gateway.name.clone(),
-                weight: gateway.weight,
-                forward_count: count(|flow| &flow.forward),
-                reply_count: count(|flow| &flow.reply),
-            }
-        })
-        .collect();
-    let counts: Vec<u64> = gateways.iter().map(|gateway| gateway.forward_count).collect();
-    let weights: Vec<f64> = gateways.iter().map(|gateway| f64::from(gateway.weight)).collect();
-    let differs =
-        |flow: &GatewayFlow| flow.forward.is_some() && flow.reply.is_some() && flow.forward != flow.reply;
-    let before: usize =
-        answered.iter().map(|(beat, ..)| beat.answers_ns.partition_point(|at| *at <= at_ns)).sum();
-    let mut round_trips: Vec<u64> = answered
-        .iter()
-        .flat_map(|(beat, ..)| {
-            let count = beat.answers_ns.partition_point(|at| *at <= at_ns);
-            beat.round_trips_ns.iter().take(count).copied()
-        })
-        .collect();
-    GatewaySummary {
-        schema: GATEWAYS_SCHEMA.to_owned(),
-        version: 1,
-        config: config.clone(),
-        flow_count: answered.len() as u64,
-        unanswered_count: u64::from(config.flows).saturating_sub(answered.len() as u64),
-        other_return_count: answered.iter().filter(|(_, flow, _)| differs(flow)).count() as u64,
-        answers_per_second: before as f64 / (at_ns.max(1) as f64 / 1e9),
-        round_trip_p50_ns: reckoning::median(&mut round_trips).unwrap_or(0),
-        quiet_max_ns: answered
-            .iter()
-            .map(|(beat, ..)| reckoning::longest_rest(&beat.answers_ns, at_ns))
-            .max()
-            .unwrap_or(0),
-        share_probability_ratio: goodness_of_fit(&counts, &weights).map(|fit| fit.p_value),
-        failure: fault.map(|(fault, at_ns)| effect(fault, at_ns, &answered)),
-        series: reckoning::series(beats.iter().map(|beat| beat.answers_ns.as_slice()), STEP_NS, end_ns),
-        step_ns: STEP_NS,
-        gateways,
-        flows: answered.into_iter().map(|(_, flow, _)| flow).collect(),
-        notices: if opened < config.flows as usize {
-            let missing = config.flows as usize - opened;
-            let message = format!("{missing} of {} flows could not be opened", config.flows);
-            notices.into_iter().chain([Notice { id: "flows-not-opened".to_owned(), message }]).collect()
-        } else {
-            notices
-        },
-    }
-}
-
-fn patience_ns(config: &GatewayConfig) -> u64 {
-    PATIENCE_NS.max(config.interval.0.saturating_mul(10))
-}
-
-fn effect(fault: LabFault, at_ns: u64, flows: &[(&Beat, GatewayFlow, u64)]) -> FailureEffect {
-    let gateway = fault.host.clone();
-    let hit = |flow: &GatewayFlow| [&flow.forward, &flow.reply].contains(&&Some(gateway.clone()));
-    let (hit, spared): (Vec<_>, Vec<_>) = flows.iter().partition(|(_, flow, _)| hit(flow));
-    let mut gaps: Vec<u64> =
-        hit.iter().filter(|(_, flow, _)| !flow.stuck).map(|(_, flow, _)| flow.gap_ns).collect();
-    let stuck = |flows: &[&(&Beat, GatewayFlow, u64)]| flows.iter().filter(|(_, flow, _)| flow.stuck).count();
-    let stuck_count = stuck(&hit) as u64;
-    let last_ns = hit.iter().map(|(_, _, over_ns)| *over_ns).max().unwrap_or(at_ns);
-    FailureEffect {
-        gateway,
-        fault,
-        at_ns,
-        hit_count: hit.len() as u64,
-        stuck_count,
-        gap_p50_ns: reckoning::median(&mut gaps),
-        gap_max_ns: gaps.iter().max().copied(),
-        spared_count: spared.len() as u64,
-        spared_stuck_count: stuck(&spared) as u64,
-        spared_gap_max_ns: spared.iter().map(|(_, flow, _)| flow.gap_ns).max().unwrap_or(0),
-        full_rate_ns: (stuck_count == 0).then(|| last_ns.saturating_sub(at_ns)),
-    }
-}
-
-/// Gateways that forwarded the requests and the answers of a flow, by place:
-/// those that sent on most of its packets.
-fn ways(beat: &Beat, seen: &[Observation]) -> (Option<usize>, Option<usize>) {
-    let of_gateway = |observation: &Observation| {
-        let found = observation.flows.iter().find(|flow| flow.client == beat.from && flow.server == beat.to);
-        found.map_or((0, 0), |flow| (flow.forward.out_count, flow.reply.out_count))
-    };
-    let counts: Vec<(u32, u32)> = seen.iter().map(of_gateway).collect();
-    let most = |count: fn(&(u32, u32)) -> u32| {
-        let found = counts.iter().enumerate().max_by_key(|(_, counts)| count(counts));
-        found.filter(|(_, counts)| count(counts) > 0).map(|(place, _)| place)
-    };
-    (most(|counts| counts.0), most(|counts| counts.1))
 }
 
 /// What a failure breaks.

@@ -3,12 +3,17 @@
 
 use std::{
     collections::BTreeMap,
+    io::Write,
     path::Path,
     process::{Child, Command, Stdio},
 };
 
 use clearstream_lab::{LabError, RunningLab};
 use clearstream_netlink::{NetlinkError, RouteSocket};
+use clearstream_route::{
+    difference::MARK_TABLE,
+    render::{self, Content, Format},
+};
 use clearstream_schema::{
     control::{Failure, FailureKind},
     routing::{HostRouting, NexthopTarget},
@@ -120,10 +125,6 @@ fn waited(child: &mut Child) -> bool {
 
 impl Host {
     fn put(&mut self, lab: &RunningLab, wanted: &HostRouting) -> Result<(), TrialError> {
-        if !wanted.connection_marks.is_empty() {
-            let message = format!("{}: connection marks cannot be put for an experiment", self.name);
-            return Err(Failure { kind: FailureKind::Unsupported, message }.into());
-        }
         let sysctls: Vec<(String, String)> =
             wanted.sysctls.iter().map(|(key, value)| (key.clone(), value.value.clone())).collect();
         self.sysctls_before = lab.set_sysctls(&self.name, &sysctls).map_err(lab_error)?;
@@ -143,12 +144,19 @@ impl Host {
             self.netlink.add_rule(rule).map_err(|error| refused(&self.name, &error))?;
             self.routing.rules.push(rule.clone());
         }
+        if !wanted.connection_marks.is_empty() {
+            nft(lab, &self.name, &marks(wanted)?)?;
+            self.routing.connection_marks.clone_from(&wanted.connection_marks);
+        }
         Ok(())
     }
 
     /// In reverse. What is gone already (a watch may have taken a gateway out)
     /// is no error, and nobody is left to tell.
     fn take_away(&mut self, lab: &RunningLab) {
+        if !self.routing.connection_marks.is_empty() {
+            let _ = nft(lab, &self.name, &format!("delete table inet {MARK_TABLE}\n"));
+        }
         for rule in self.routing.rules.drain(..).rev() {
             let _ = self.netlink.remove_rule(&rule);
         }
@@ -160,6 +168,35 @@ impl Host {
         }
         let _ = lab.set_sysctls(&self.name, &self.sysctls_before);
     }
+}
+
+/// The table of connection marks, as files have it.
+fn marks(routing: &HostRouting) -> Result<String, TrialError> {
+    let rendered = render::host(routing, Format::Iproute2).map_err(|error| internal(error.to_string()))?;
+    let found = rendered.files.into_iter().find_map(|file| match file.content {
+        Content::Text { text, .. } if file.path.ends_with(".nft") => Some(text),
+        _ => None,
+    });
+    found.ok_or_else(|| internal("connection marks have no file of nft".to_owned()))
+}
+
+/// Lets nft on a host read a text.
+fn nft(lab: &RunningLab, host: &str, text: &str) -> Result<(), TrialError> {
+    let mut command = Command::new("nft");
+    command.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let missing = |error| Failure {
+        kind: FailureKind::Unsupported,
+        message: format!("connection marks need nft, which does not run: {error}"),
+    };
+    let mut child = lab.command(host, command).map_err(lab_error)?.spawn().map_err(missing)?;
+    // Where nft ends early, its message is the better one.
+    let _ = child.stdin.take().map(|mut stdin| stdin.write_all(text.as_bytes()));
+    let output = child.wait_with_output().map_err(missing)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+    Err(internal(format!("{host}: nft: {said}")))
 }
 
 pub(crate) fn lab_error(error: LabError) -> TrialError {

@@ -129,7 +129,11 @@ fn gateways_are_for_labs_and_their_options_are_checked() {
     let options = PlanOptions { in_lab: true, ..PlanOptions::default() };
     let plan = plan(&study, &options, &small("a"), &small("b")).unwrap();
     let cells: Vec<usize> = plan.experiments.iter().map(|experiment| experiment.cells.len()).collect();
-    assert_eq!(cells, [2, 6, 2], "weights; three failures with and without watch; one gateway and all");
+    assert_eq!(
+        cells,
+        [4, 6, 2],
+        "weights and ways back; three failures with and without watch; one gateway and all"
+    );
     // Two seconds before the failure and eight after it.
     assert!(plan.experiments[1].cells.iter().all(|cell| cell.time == TimeSpan::from_seconds(10)));
     let text = |option: &str| {
