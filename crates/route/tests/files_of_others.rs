@@ -133,6 +133,15 @@ fn a_network_file_with_what_it_may_say() {
     assert_eq!(routing.sysctls["net.ipv4.ip_forward"].value, "1");
     let told: Vec<_> = unread.iter().map(|unread| (unread.place.line, unread.text.as_str())).collect();
     assert_eq!(told, [(Some(20), "InitialCongestionWindow=20")]);
+    // A drop-in adds to its file; without that nobody knows its interface.
+    let rule = "[RoutingPolicyRule]\nFrom=10.10.0.9\nTable=9\n[Route]\nGateway=10.10.0.2\nTable=9\n";
+    let drop_in = Source { path: "n/wan.network.d/rules.conf".to_owned(), text: rule.to_owned() };
+    let text = std::fs::read_to_string(fixture("wan.network")).unwrap();
+    let main = Source { path: "n/wan.network".to_owned(), text };
+    let (routing, _) = read::texts(&[drop_in.clone(), main]);
+    assert_eq!(words(&routing).0[2], "0.0.0.0/0 9 0 10.10.0.2@enp1s0*1");
+    let (routing, unread) = read::texts(&[drop_in]);
+    assert!(routing.routes.is_empty() && unread[0].reason.contains("wan.network"), "{unread:?}");
     // Files for many interfaces, or for none by name, are not guessed at.
     let (routing, unread) = read_text("all.network", "[Match]\nName=en*\n[Network]\nAddress=10.0.0.1/8\n");
     assert!(routing.interfaces.is_empty() && unread[0].place.line == Some(2));

@@ -20,6 +20,8 @@ pub(super) enum Kind {
     Keyfile,
     /// A `.network` file.
     Network,
+    /// A file of `NAME.network.d`, which adds to NAME.
+    DropIn,
     /// One of the network scripts' files.
     Ifcfg(ifcfg::File),
     /// Netplan, nmstate or Ansible.
@@ -64,6 +66,7 @@ pub(super) fn kind(path: &str, text: &str) -> Kind {
         ("rt_protos", ..) | (_, "rt_protos.d", "conf") => Kind::Protocols,
         ("modes", "routes", _) => Kind::Modes,
         ("sysctl.conf", ..) | (_, "sysctl.d", _) => Kind::Sysctl,
+        (_, folder, "conf") if folder.ends_with(".network.d") => Kind::DropIn,
         (_, _, "nmconnection") => Kind::Keyfile,
         (_, _, "network") => Kind::Network,
         (_, _, "yaml" | "yml") => Kind::Yaml,
@@ -128,6 +131,7 @@ pub(super) fn read(kind: Kind, source: &Source, gathering: &mut Gathering) {
         Kind::Protocols => gathering.names.read_protocols(&source.text),
         Kind::Keyfile => networkmanager::read(source, gathering),
         Kind::Network => networkd::read(source, gathering),
+        Kind::DropIn => networkd::read_drop_in(source, gathering),
         Kind::Ifcfg(file) => ifcfg::read(file, source, gathering),
         Kind::Yaml => read_yaml(source, gathering),
         Kind::Modes => modes(source, gathering),

@@ -94,6 +94,8 @@ fn pairs(text: &str) -> impl Iterator<Item = (&str, &str)> {
 pub(super) struct Gathering {
     pub(super) routing: HostRouting,
     pub(super) names: Names,
+    /// Interfaces of `.network` files by the files' names.
+    pub(super) networks: BTreeMap<String, String>,
     unread: Vec<Unread>,
 }
 

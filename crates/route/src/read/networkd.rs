@@ -12,6 +12,7 @@ use clearstream_schema::{
 
 use super::{
     Source,
+    detect::last_part,
     gathering::{Gathering, place},
     ini::{self, Entry, Section},
     script::infiniband_mode,
@@ -25,8 +26,28 @@ pub(super) fn read(source: &Source, gathering: &mut Gathering) {
     }
     let Some(interface) = interface(source, &sections, gathering) else { return };
     gathering.interface(&interface);
-    let file = File { path: &source.path, interface: &interface };
-    for section in &sections {
+    gathering.networks.insert(last_part(&source.path).to_owned(), interface.clone());
+    read_sections(source, &interface, &sections, gathering);
+}
+
+/// A file of `NAME.network.d` adds to NAME, which has been read by then.
+pub(super) fn read_drop_in(source: &Source, gathering: &mut Gathering) {
+    let folder = source.path.rsplit('/').nth(1).unwrap_or_default();
+    let main = folder.strip_suffix(".d").unwrap_or(folder);
+    let Some(interface) = gathering.networks.get(main).cloned() else {
+        gathering.unread(&source.path, 1, folder, format!("adds to {main}, which is not among the files"));
+        return;
+    };
+    let (sections, strays) = ini::sections(&source.text);
+    for (line, text) in strays {
+        gathering.unread(&source.path, line, text, "stands outside of any section");
+    }
+    read_sections(source, &interface, &sections, gathering);
+}
+
+fn read_sections(source: &Source, interface: &str, sections: &[Section<'_>], gathering: &mut Gathering) {
+    let file = File { path: &source.path, interface };
+    for section in sections {
         let done = match section.name {
             "Route" => file.route(section, gathering),
             "NextHop" => file.nexthop(section, gathering),

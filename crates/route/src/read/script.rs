@@ -11,6 +11,7 @@ use clearstream_tune::syntax;
 
 use super::{
     Source,
+    detect::last_part,
     gathering::{Gathering, place},
     statements::{Style, divide, is_ip, joined, statements, style_of},
     values,
@@ -82,7 +83,7 @@ impl State<'_> {
             "id" => self.nexthop(rest, false, gathering),
             "sysctl" | "set" | "exit" | "true" | ":" | "fi" | "done" | "export" => Ok(()),
             "echo" => self.echo(others, gathering),
-            word if word.ends_with("/sysctl") || word.starts_with("PATH=") => Ok(()),
+            word if last_part(word) == "sysctl" || word.starts_with("PATH=") => Ok(()),
             word if word.ends_with(':') && word.trim_end_matches(':').parse::<u32>().is_ok() => {
                 match others.first() {
                     Some(next) if next.text.ends_with(':') => self.printed_link(others, gathering),
@@ -276,7 +277,10 @@ impl State<'_> {
     fn echo(&self, words: &[Word<'_>], gathering: &mut Gathering) -> Result<(), Misread> {
         let text = joined(words);
         let path = words.last().map(|word| word.text.trim_start_matches('>')).unwrap_or_default();
-        let interface = path.strip_prefix("/sys/class/net/").and_then(|rest| rest.strip_suffix("/mode"));
+        let interface = path
+            .strip_prefix('/')
+            .and_then(|path| path.strip_prefix("sys/class/net/"))
+            .and_then(|rest| rest.strip_suffix("/mode"));
         let mode = words.first().and_then(|word| infiniband_mode(word.text));
         if let (Some(interface), Some(mode), Some(word)) = (interface, mode, words.first()) {
             let place = Some(place(self.file, word.line));

@@ -1,7 +1,5 @@
 //! YAML as a tree in which everything knows its line.
 
-use std::borrow::Cow;
-
 use saphyr_parser::{Event, Parser};
 
 /// Depth and size beyond which a text is no configuration (aliases can make a
@@ -181,8 +179,8 @@ fn merged(entries: Vec<(Yaml, Yaml)>) -> Vec<(Yaml, Yaml)> {
     own
 }
 
-fn is_null(text: &Cow<'_, str>) -> bool {
-    matches!(text.as_ref(), "~" | "null")
+fn is_null(text: &str) -> bool {
+    matches!(text, "~" | "null")
 }
 
 fn size(value: &Yaml) -> usize {

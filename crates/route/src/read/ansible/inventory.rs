@@ -69,7 +69,7 @@ fn read_host(groups: &[&Variables], own: Option<&Variables>, gathering: &mut Gat
         }
     }
     for document in own.iter().flat_map(|own| &own.documents) {
-        super::read(&own.map_or("", |own| own.file.as_str()), document, gathering);
+        super::read(own.map_or("", |own| own.file.as_str()), document, gathering);
     }
 }
 
