@@ -5,9 +5,11 @@ mod common;
 mod crash;
 mod input;
 mod kernel;
+mod managers;
 mod model;
 mod rendered;
 mod routing;
+mod trial;
 
 /// The other side of tests that end a process: see `common::run_child`.
 #[test]

@@ -10,7 +10,7 @@ use crate::{
     kernel::Lab,
 };
 
-fn ethtool(group: &str, name: &str) -> Setting {
+pub(crate) fn ethtool(group: &str, name: &str) -> Setting {
     Setting::Ethtool { interface: "left".to_owned(), group: group.to_owned(), name: name.to_owned() }
 }
 
@@ -18,7 +18,7 @@ fn link(attribute: LinkAttribute) -> Setting {
     Setting::Link { interface: "left".to_owned(), attribute }
 }
 
-fn sample() -> Plan {
+pub(crate) fn sample() -> Plan {
     let rps = Setting::File("sys/class/net/left/queues/rx-0/rps_cpus".to_owned());
     let mut plan = plan(
         "dtn1",
@@ -41,7 +41,7 @@ fn sample() -> Plan {
     plan
 }
 
-fn text(rendered: &Rendered) -> &str {
+pub(crate) fn text(rendered: &Rendered) -> &str {
     &rendered.files[0].text
 }
 
