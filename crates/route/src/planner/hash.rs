@@ -199,9 +199,10 @@ impl Buckets {
             has[*member] += 1;
         }
         for owner in &mut self.owners {
-            let may_move = owner.is_none_or(|member| idle && has[member] > wants[member]);
-            let lacking = (0..wants.len()).rev().find(|member| has[*member] < wants[*member]);
-            if let (true, Some(member)) = (may_move, lacking) {
+            if owner.is_some_and(|member| !idle || has[member] <= wants[member]) {
+                continue;
+            }
+            if let Some(member) = (0..wants.len()).rev().find(|member| has[*member] < wants[*member]) {
                 if let Some(before) = *owner {
                     has[before] -= 1;
                 }

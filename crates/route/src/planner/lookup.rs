@@ -28,7 +28,9 @@ const IPV6_CONNECTED_METRIC: u32 = 256;
 /// What is looked up.
 #[derive(Debug, Clone, Copy)]
 pub struct Packet<'a> {
-    /// Source address; absent before a socket has one.
+    /// Source address; absent before a socket has one. IPv6 then lets rules
+    /// with a source choose an address of the host first, which is not done
+    /// here: say the source where there are such rules.
     pub source: Option<IpAddr>,
     /// Destination.
     pub destination: IpAddr,

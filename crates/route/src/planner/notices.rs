@@ -61,6 +61,14 @@ impl Planner<'_> {
             ));
         }
         notices.extend(self.few_buckets(index, route));
+        let has_ipv6 = |alias: &super::Alias| alias.address.is_ipv6();
+        if route.aliases.iter().flatten().any(has_ipv6) {
+            // net/ipv6/fib6_rules.c: a rule with a source asks ipv6_dev_get_saddr
+            // where the packet has none yet, and of equals the newest address wins.
+            notices.push(format!(
+                "{one} - {other}: a server that begins an IPv6 flow without binding an address may get one of its further addresses from the kernel, and all such flows one gateway: bind the first address there"
+            ));
+        }
         for ipv6 in [false, true] {
             let has = |end: usize| {
                 let prefixes = &self.fabric.network(route.networks[end]).prefixes;
