@@ -328,7 +328,7 @@ pub(crate) fn trust(digest: &Digest) -> Vec<String> {
             count(widest.len(), "cell"),
             percent(middle)
         ));
-    } else {
+    } else if digest.experiments.iter().any(|e| !e.cells.is_empty()) {
         lines.push(
             "No cell has the three trials that an interval needs: read the numbers as single observations."
                 .to_owned(),

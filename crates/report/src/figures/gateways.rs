@@ -137,6 +137,8 @@ fn failures(experiment: &ExperimentDigest, groups: &[Group<'_>]) -> Option<Figur
     Some(Figure {
         drawings: draw_both(&id, &title, &finding, |size| draw_failures(groups, size)),
         notes: vec![
+            "Answers in each 0.1 s, in % of those before the failure; the median of a cell's trials."
+                .to_owned(),
             "A flow asks again when its answer has come, so a flow without a way sends nothing.".to_owned(),
             "Every host of the lab has a hash seed of its own, as machines have.".to_owned(),
         ],
@@ -196,8 +198,11 @@ fn answers(group: &Group<'_>) -> Vec<(f64, f64)> {
         }
     }
     let step_seconds = group.trials.first().map_or(0.1, |trial| trial.step_ns as f64 / 1e9);
+    // Trials do not begin and end at the same step; a few of them are no median.
+    let most = by_step.values().map(Vec::len).max().unwrap_or(0);
     by_step
         .into_iter()
+        .filter(|(_, shares)| 2 * shares.len() > most)
         .map(|(step, mut shares)| {
             shares.sort_by(f64::total_cmp);
             (step as f64 * step_seconds, shares[(shares.len() - 1) / 2])
@@ -221,8 +226,7 @@ fn draw_failures(groups: &[Group<'_>], size: Size) -> Svg {
     };
     let x = Scale::Linear { domain: (first, last), range: (0.0, 1.0) };
     let x_ticks = tick_labels(&ticks_between(first, last, size.pick(10, 5)));
-    let mut plot =
-        Plot::on(svg, area, (x, x_ticks, "s after the failure"), (y, tick_labels(&y_ticks), "% of answers"));
+    let mut plot = Plot::on(svg, area, (x, x_ticks, "s after the failure"), (y, tick_labels(&y_ticks), "%"));
     plot.rule_at(0.0, "axis", "the gateway fails", 0);
     for (index, line) in lines.iter().enumerate() {
         let line: Vec<(f64, f64)> = line.iter().map(|(at, share)| (*at, share * 100.0)).collect();
@@ -282,9 +286,16 @@ fn shares(experiment: &ExperimentDigest, groups: &[Group<'_>]) -> Option<Figure>
     let title = format!("{}: what each gateway carried", experiment.spec.title);
     Some(Figure {
         drawings: draw_both(&id, &title, &finding, |size| draw_shares(groups, size)),
-        notes: vec![
-            "Counted at the gateways, packet by packet, with the flow's own addresses and ports.".to_owned(),
-        ],
+        notes: [
+            Some(
+                "Counted at the gateways, packet by packet, with the flow's own addresses and ports."
+                    .to_owned(),
+            ),
+            chance(groups),
+        ]
+        .into_iter()
+        .flatten()
+        .collect(),
         legend: vec![
             LegendItem::new("box s0", "requests"),
             LegendItem::new("box s1", "answers"),
@@ -296,6 +307,24 @@ fn shares(experiment: &ExperimentDigest, groups: &[Group<'_>]) -> Option<Figure>
         title,
         finding,
     })
+}
+
+/// What chance alone does to the smallest share: two standard deviations of the
+/// binomial distribution.
+fn chance(groups: &[Group<'_>]) -> Option<String> {
+    let deviation = |group: &Group<'_>| {
+        let all = group.shares();
+        let weights: u64 = all.iter().map(|one| u64::from(one.weight)).sum();
+        let least = all.iter().map(|one| one.weight).min().filter(|weight| *weight > 0)?;
+        let share = f64::from(least) / weights as f64;
+        let flows = group.returns().0;
+        (flows > 0).then(|| 2.0 * ((1.0 - share) / (share * flows as f64)).sqrt())
+    };
+    let largest = groups.iter().filter_map(deviation).reduce(f64::max)?;
+    Some(format!(
+        "A gateway is chosen by a hash: among as many flows chance alone moves a share by {} of itself, one gateway in twenty by more.",
+        percent(largest)
+    ))
 }
 
 fn share_finding(groups: &[Group<'_>]) -> Option<String> {
