@@ -91,10 +91,11 @@ fn check_writable(journal: &Journal, force: bool, options: &Options) -> Result<(
             Err(PlanError::Unfit(error)) if force && error.is_absent() => {}
             Err(error) => return Err(error),
             Ok(live) if alike(setting, old.as_deref(), live.as_deref()) => {}
-            Ok(_) => match old {
-                Some(old) => options.target.check(setting, old).map_err(PlanError::Unfit)?,
-                None => {}
-            },
+            Ok(_) => {
+                if let Some(old) = old {
+                    options.target.check(setting, old).map_err(PlanError::Unfit)?;
+                }
+            }
         }
     }
     Ok(())

@@ -7,7 +7,9 @@ use clearstream_netlink::{Question, RouteSocket};
 use clearstream_schema::{
     plan::Check,
     prefix::Prefix,
-    routing::{HostRouting, MAIN_TABLE, NexthopTarget, RouteAction, RouteEntry, RuleAction, RuleSelector},
+    routing::{
+        HostRouting, MAIN_TABLE, NexthopTarget, RouteAction, RouteEntry, RuleAction, RuleEntry, RuleSelector,
+    },
 };
 
 use crate::difference::{Current, DifferenceError, Wanted, difference};
@@ -56,8 +58,9 @@ pub fn lookups(wanted: &HostRouting, socket: &mut RouteSocket) -> Vec<Check> {
             checks.push(check(format!("packets to {}", question.to), &question, &ways, socket));
             continue;
         }
+        let ipv6 = route.destination.address.is_ipv6();
         let leads_there =
-            |rule: &&clearstream_schema::routing::RuleEntry| rule.action == RuleAction::Table(route.table);
+            |rule: &&RuleEntry| rule.ipv6 == ipv6 && rule.action == RuleAction::Table(route.table);
         for rule in wanted.rules.iter().filter(leads_there) {
             if let Some((question, subject)) = selected(&rule.selector, route) {
                 checks.push(check(subject, &question, &ways, socket));
@@ -72,9 +75,6 @@ fn selected(selector: &RuleSelector, route: &RouteEntry) -> Option<(Question, St
     let mut question = Question::to(inside(route.destination));
     let mut subject = format!("packets to {}", question.to);
     if selector.inverted || selector.input.is_some() || !selector.other.is_empty() {
-        return None;
-    }
-    if selector.from.is_some_and(|from| from.address.is_ipv4() != question.to.is_ipv4()) {
         return None;
     }
     if let Some(from) = selector.from {
@@ -130,7 +130,12 @@ fn check(subject: String, question: &Question, ways: &[Way], socket: &mut RouteS
         (Some(via), None) => format!("by {via}"),
         (None, interface) => format!("on {}", interface.as_deref().unwrap_or("any interface")),
     };
-    let expected = ways.iter().map(words).collect::<Vec<_>>().join(" or ");
+    let expected = match ways {
+        [first, .., last] if ways.len() > 2 => {
+            format!("by one of {}, {} to {}", ways.len(), words(first), words(last))
+        }
+        ways => ways.iter().map(words).collect::<Vec<_>>().join(" or "),
+    };
     match socket.lookup(question) {
         Ok(found) => {
             let way: Way = (found.via, found.interface);

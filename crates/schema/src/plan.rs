@@ -119,7 +119,7 @@ pub enum Setting {
         priority: u32,
         /// What packets it is for.
         #[serde(default)]
-        selector: RuleSelector,
+        selector: Box<RuleSelector>,
     },
     /// An address of an interface, in the words of `ip address add` after the
     /// address: `proto 117`. May be absent.

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use clearstream_schema::{
     plan::{Plan, Setting},
-    routing::{HostRouting, Located, MAIN_TABLE, Nexthop, RouteEntry, RoutingInterface, RuleEntry},
+    routing::{HostRouting, Located, Nexthop, RouteAction, RouteEntry, RoutingInterface, RuleEntry},
 };
 
 pub use self::sessions::{Controlling, controlling};
@@ -158,16 +158,8 @@ pub fn applied(live: &HostRouting, plan: &Plan) -> HostRouting {
     // Routes that go by a nexthop object go with it.
     let ids: Vec<u32> = after.nexthops.iter().map(|nexthop| nexthop.id).collect();
     after.routes.retain(|route| match route.action {
-        clearstream_schema::routing::RouteAction::Nexthop(id) => ids.contains(&id),
+        RouteAction::Nexthop(id) => ids.contains(&id),
         _ => true,
     });
     after
-}
-
-/// Whether a plan changes a default route of the main table itself.
-pub fn touches_default(plan: &Plan) -> bool {
-    plan.steps.iter().any(|step| match &step.setting {
-        Setting::Route { table, destination, .. } => *table == MAIN_TABLE && is_default(*destination),
-        _ => false,
-    })
 }

@@ -1,6 +1,6 @@
 use clearstream_schema::{
     plan::{Effect, PLAN_SCHEMA, PlanHost, Step},
-    routing::{Hop, RouteAction},
+    routing::{Hop, MAIN_TABLE},
 };
 
 use super::*;
@@ -100,11 +100,7 @@ fn the_default_route_is_guarded_without_a_session() {
     ];
     assert!(dangers(&routing(), &plan(&half), &[]).iter().any(|danger| danger.subject.contains("default")));
     // A rule that leads everything elsewhere.
-    let everything = Setting::Rule {
-        ipv6: false,
-        priority: 100,
-        selector: clearstream_schema::routing::RuleSelector::default(),
-    };
+    let everything = Setting::Rule { ipv6: false, priority: 100, selector: Box::default() };
     let steps =
         [(setting(7001, "0.0.0.0/0"), Some("via 10.10.0.9 dev ib0")), (everything, Some("lookup 7001"))];
     assert_eq!(dangers(&routing(), &plan(&steps), &session()).len(), 2);

@@ -250,7 +250,7 @@ impl RuleEntry {
     /// Its place on a host; `None` for a rule whose priority is left to the kernel.
     pub fn setting(&self) -> Option<Setting> {
         let priority = self.priority?;
-        Some(Setting::Rule { ipv6: self.ipv6, priority, selector: self.selector.plain() })
+        Some(Setting::Rule { ipv6: self.ipv6, priority, selector: Box::new(self.selector.plain()) })
     }
 
     /// What follows `ip rule add pref N SELECTOR`.
