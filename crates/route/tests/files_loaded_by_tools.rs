@@ -19,6 +19,8 @@ use std::{
 };
 
 use clearstream_route::{
+    fabric,
+    planner::Planner,
     read::{self, Source},
     render::{self, Content, FolderWriter, Format, Rendered},
 };
@@ -327,4 +329,21 @@ fn plans_of_these_tests_hold_every_kind() {
         *kinds.entry("routes").or_default() += plan.routes.len();
     }
     assert!(kinds.values().all(|count| *count > 0), "{kinds:?}");
+}
+
+/// Every host of every fabric that comes along (of large ones the first of
+/// each class) can be written in every format.
+#[test]
+fn built_in_fabrics_can_be_written() {
+    for name in fabric::built_in_names() {
+        let fabric = fabric::load(name).unwrap();
+        let planner = Planner::new(&fabric);
+        for class in 0..fabric.file().classes.len() {
+            let plan = planner.routing(fabric.class_hosts(class).next().unwrap());
+            for format in Format::ALL.into_iter().filter(|format| *format != Format::Ansible) {
+                let rendered = render::host(&plan, format).unwrap_or_else(|error| panic!("{name}: {error}"));
+                assert!(!rendered.files.is_empty(), "{name} {}", plan.host);
+            }
+        }
+    }
 }
