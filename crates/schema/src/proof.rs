@@ -81,7 +81,7 @@ pub struct CrossingProof {
     /// Shares of the gateways against the weights; absent where nothing is hashed per flow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forward_fit: Option<ShareFit>,
-    /// The same of the replies.
+    /// The same of the replies; absent where they are to follow the requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_fit: Option<ShareFit>,
     /// One entry per gateway.

@@ -36,15 +36,19 @@ pub(super) fn cookie() -> Cookie {
     Cookie(encoding::hex(&rand::random::<u128>().to_be_bytes()))
 }
 
-/// Which ports of `from` lead over `via` to `to`; the first one.
-fn port_over(
+/// Source ports of a search: an answer that takes another gateway back may be
+/// lost there, and another port's answer takes another one.
+const TRIES: usize = 4;
+
+/// Which ports of `from` lead over `via` to `to`; the first ones.
+fn ports_over(
     hosts: &mut Hosts<'_>,
     from: (&str, IpAddr),
     to: SocketAddr,
     protocol: WireProtocol,
     via: IpAddr,
     share: f64,
-) -> Result<Option<u16>, ProofError> {
+) -> Result<Vec<u16>, ProofError> {
     let count = u16::try_from(search_size(share)).unwrap_or(u16::MAX).min(u16::MAX - FIRST_PORT);
     let ports: Vec<u16> = (FIRST_PORT..FIRST_PORT + count).collect();
     let lookup = FlowLookup {
@@ -56,11 +60,11 @@ fn port_over(
     };
     match hosts.ask(from.0, RouteRequest::Lookup(lookup)) {
         Ok(RouteReply::LookedUp(answer)) => {
-            let place = (0..ports.len()).find(|place| answer.gateway(*place) == Some(via));
-            Ok(place.map(|place| ports[place]))
+            let leads = |place: &usize| answer.gateway(*place) == Some(via);
+            Ok((0..ports.len()).filter(leads).take(TRIES).map(|place| ports[place]).collect())
         }
         Ok(_) => Err(unexpected(from.0, "lookup")),
-        Err(error) => refusal(error).map(|_| None),
+        Err(error) => refusal(error).map(|_| Vec::new()),
     }
 }
 
@@ -126,20 +130,25 @@ fn search(
     cookie: Cookie,
     patience: Duration,
 ) -> Result<Option<WirePathMtuFound>, ProofError> {
-    let Some(port) = port_over(hosts, from, to, WireProtocol::Udp, via, share)? else {
-        return Ok(None);
-    };
-    let request = RouteRequest::PathMtu(WirePathMtu {
-        source: SocketAddr::new(from.1, port),
-        destination: to,
-        cookie,
-        patience_ms: u32::try_from(patience.as_millis()).unwrap_or(u32::MAX),
-    });
-    match hosts.ask(from.0, request) {
-        Ok(RouteReply::PathMtu(found)) => Ok(Some(found)),
-        Ok(_) => Err(unexpected(from.0, "path-mtu")),
-        Err(error) => refusal(error).map(|_| None),
+    let mut last = None;
+    for port in ports_over(hosts, from, to, WireProtocol::Udp, via, share)? {
+        let request = RouteRequest::PathMtu(WirePathMtu {
+            source: SocketAddr::new(from.1, port),
+            destination: to,
+            cookie: cookie.clone(),
+            patience_ms: u32::try_from(patience.as_millis()).unwrap_or(u32::MAX),
+        });
+        match hosts.ask(from.0, request) {
+            Ok(RouteReply::PathMtu(found)) => last = Some(found),
+            Ok(_) => return Err(unexpected(from.0, "path-mtu")),
+            // The port is taken.
+            Err(error) => drop(refusal(error)?),
+        }
+        if last.is_some_and(|found| found.path_bytes.is_some()) {
+            break;
+        }
     }
+    Ok(last)
 }
 
 /// One bulk flow from a client to a server over a gateway; `None` where no
@@ -157,7 +166,8 @@ pub(super) fn rate(
     let to = SocketAddr::new(server_address(server, gateway), rand::random_range(10_000..20_000));
     let share = crossing.expected_ratios()[gateway];
     let from = (client.host.as_str(), client.address);
-    let Some(port) = port_over(hosts, from, to, WireProtocol::Tcp, ends.client_side, share)? else {
+    let ports = ports_over(hosts, from, to, WireProtocol::Tcp, ends.client_side, share)?;
+    let Some(port) = ports.first().copied() else {
         return Ok(None);
     };
     let config = FlowConfig {

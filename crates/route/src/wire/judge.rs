@@ -199,7 +199,10 @@ pub(super) fn tables(crossing: &Crossing, planned: &PlannedFlows, judged: &[Judg
             compared().count() as u64,
         ],
         forward_fit: spreads.then(|| fit(&forward, &ratios)).flatten(),
-        reply_fit: spreads.then(|| fit(&reply, &ratios)).flatten(),
+        // Otherwise replies follow the requests and choose nothing.
+        reply_fit: (spreads && crossing.return_path == ReturnPath::None)
+            .then(|| fit(&reply, &ratios))
+            .flatten(),
         gateways: gateways(crossing, judged, &ratios, &forward, &reply),
         pairs: pairs(crossing, planned, judged),
         flows: judged.iter().map(|one| one.path(crossing)).collect(),
