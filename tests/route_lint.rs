@@ -125,7 +125,7 @@ fn root_the_kernel_does_with_the_published_files_what_is_said() {
              ip route add 10.100.0.0/16 dev ib1 scope link table 2\n\
              echo hidden; ip route get 10.100.0.1 from 10.10.0.201\n\
              echo twice; ip route add default via 10.10.0.13 table 2 2>&1 || true\n\
-             ip rule add from 10.10.0.201 lookup 99 priority 5\n\
+             ip rule add from 10.10.0.201 lookup 99 priority 5; ip rule del from 10.10.0.201 lookup 2\n\
              echo empty; ip route get 10.10.0.7 from 10.10.0.201\n\
              echo lint; $LINT --json || true\n";
     let run = script(&text);

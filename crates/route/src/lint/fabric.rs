@@ -11,7 +11,10 @@ use clearstream_schema::{
 };
 
 use super::view::overlap;
-use crate::fabric::{Fabric, HostId};
+use crate::{
+    fabric::{Fabric, HostId},
+    planner::Planner,
+};
 
 /// A network of the fabric; one for each of its prefixes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +74,8 @@ impl FabricFacts {
         for host in fabric.hosts().filter(|host| fabric.class(*host).role == HostRole::Storage) {
             facts.storage.insert(fabric.host_name(host));
         }
-        facts.between = (0..fabric.file().routes.len()).map(|route| between(fabric, route)).collect();
+        let planner = Planner::new(fabric);
+        facts.between = (0..fabric.file().routes.len()).map(|route| between(&planner, route)).collect();
         facts
     }
 
@@ -133,12 +137,14 @@ fn addresses(fabric: &Fabric, host: HostId) -> Vec<IpAddr> {
     links.flat_map(|link| [false, true].map(|ipv6| fabric.address(host, link, ipv6))).flatten().collect()
 }
 
-fn between(fabric: &Fabric, route: usize) -> Between {
-    let (described, networks) = fabric.route(route);
+fn between(planner: &Planner<'_>, route: usize) -> Between {
+    let fabric = planner.fabric();
+    let (_, networks) = fabric.route(route);
     let prefixes = networks.iter().flat_map(|network| fabric.network(*network).prefixes.clone());
     Between {
         networks: prefixes.collect(),
         gateways: fabric.route_gateways(route).map(|gateway| gateway.number).collect(),
-        return_path: described.return_path,
+        // What `auto` comes to.
+        return_path: planner.choice(route).return_path,
     }
 }

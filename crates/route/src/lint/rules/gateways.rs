@@ -23,10 +23,16 @@ pub(super) fn outside_every_subnet(facts: &Facts<'_>, host: &View<'_>, found: &m
         if !told.insert((hop.via, hop.place.cloned())) {
             continue;
         }
-        let message = format!(
-            "{reason}: the kernel refuses a route over a gateway that is no neighbour (\"Nexthop has invalid \
-             gateway\"), so what this route was to carry takes another way or none"
-        );
+        let (severity, consequence) = if host.is_whole() {
+            let taken = "the kernel took it, by \"onlink\" or before an address went; whether anybody answers \
+                         there could not be seen";
+            (Severity::Note, taken)
+        } else {
+            let refused = "the kernel refuses a route over a gateway that is no neighbour (\"Nexthop has \
+                           invalid gateway\"), so what this route was to carry takes another way or none";
+            (severity, refused)
+        };
+        let message = format!("{reason}: {consequence}");
         let mut finding =
             finding(host, GATEWAY, FindingClass::Range, "outside-every-subnet", severity, message)
                 .of(words::route(route))

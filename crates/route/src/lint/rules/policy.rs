@@ -205,12 +205,14 @@ pub(super) fn mark_never_set(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Fin
         if is_set || rule.selector.inverted {
             continue;
         }
+        // Of a host the firewall is not read.
+        let severity = if host.is_whole() { Severity::Note } else { Severity::Warning };
         let message = format!(
             "nothing that was looked at gives packets the mark {mark:#x}: unless a firewall rule or a program \
              (SO_MARK) does, this rule matches none"
         );
         found.push(
-            finding(host, RULE, FindingClass::NoOp, "mark-never-set", Severity::Warning, message)
+            finding(host, RULE, FindingClass::NoOp, "mark-never-set", severity, message)
                 .of(words::rule(rule))
                 .at(rule.place.as_ref())
                 .advise(

@@ -110,6 +110,7 @@ fn tables_never_reached(facts: &Facts<'_>, host: &View<'_>) -> bool {
 
 /// Both sides choose among the gateways, each for itself.
 pub(super) fn asymmetric(facts: &Facts<'_>, found: &mut Vec<Finding>) {
+    let mut told = BTreeSet::new();
     for (left, right) in pairs(facts) {
         let (server, client) = facts.server_first(left, right);
         if [server, client].iter().any(|host| tables_never_reached(facts, host))
@@ -119,6 +120,10 @@ pub(super) fn asymmetric(facts: &Facts<'_>, found: &mut Vec<Finding>) {
         }
         let Some((route, hops, share)) = price(facts, client, server) else { continue };
         if price(facts, server, client).is_none() {
+            continue;
+        }
+        // One for each host and route, whoever the clients are.
+        if !told.insert((server.subject.name.clone(), route.destination, route.table)) {
             continue;
         }
         let why =
@@ -161,7 +166,7 @@ fn share_elsewhere(
     there: &[ResolvedHop<'_>],
     back: &[ResolvedHop<'_>],
 ) -> Option<f64> {
-    if !server.routing.connection_marks.is_empty() || have_equal_seeds(client, server) {
+    if answers_by_mark(server) || have_equal_seeds(client, server) {
         return None;
     }
     let (Some(there), Some(back)) = (shares(facts, there), shares(facts, back)) else {
@@ -172,6 +177,17 @@ fn share_elsewhere(
     let of = |name: &str| back.iter().filter(|(other, _)| other == name).map(|(_, share)| share).sum::<f64>();
     let same: f64 = there.iter().map(|(name, share)| share * of(name)).sum();
     (same < 0.999).then_some(1.0 - same)
+}
+
+/// Connections are marked, or rules by mark lead to single gateways; of a host
+/// the firewall that marks is not read.
+fn answers_by_mark(server: &View<'_>) -> bool {
+    let leads = |rule: &RuleEntry| {
+        let RuleAction::Table(table) = rule.action else { return false };
+        let routes = server.tables.get(&table).map_or(&[][..], Vec::as_slice);
+        rule.selector.mark.is_some() && routes.iter().copied().any(|route| server.hops(route).len() == 1)
+    };
+    !server.routing.connection_marks.is_empty() || server.routing.rules.iter().any(leads)
 }
 
 /// Gateways by name with their shares; absent when one is not known.

@@ -20,6 +20,11 @@ fn a_gateway_outside_every_network() {
         "route 10.100.0.0/16 via 10.10.0.11,10.10.0.12 dev ib1\nroute default via 10.10.1.91 table 1\n";
     assert_eq!(lines(bare, id), [2]);
     assert_eq!(lines(&bare.replace("10.10.1.91", "10.10.0.91"), id), NONE);
+    // A kernel that has it took it: `onlink`, which routing documents do not hold.
+    let whole = Subject { is_whole: true, ..host("h", text) };
+    let report = look(&[whole]);
+    let found = report.findings.iter().find(|finding| finding.id == id).unwrap();
+    assert_eq!(found.severity, Severity::Note);
     assert_eq!(lines("route fd00::/64 via fe80::1 dev ib1\naddress ib1 fd01::1/64\n", id), NONE);
 }
 
