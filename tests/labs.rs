@@ -118,8 +118,7 @@ fn root_an_ipv6_flow_carries_its_code_point_and_keeps_to_its_interface() {
     let document = flow("eth0").json();
     assert_eq!(document["summary"]["complete"], true);
     let received = document["summary"]["received_bytes"].as_u64().unwrap();
-    let listed = run(&["lab", "exec", "e2e-ipv6", "there", "--", "nft", "-j", "list", "ruleset"]).ok();
-    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    let listed = run(&["lab", "exec", "e2e-ipv6", "there", "--", "nft", "-j", "list", "ruleset"]).json();
     let counted = listed["nftables"]
         .as_array()
         .unwrap()
@@ -174,7 +173,9 @@ fn root_faults_of_a_lab_are_made_shown_and_mended() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("e2e-fault.toml");
     let end = |host: &str, interface: &str, address: &str| {
-        format!("[[switch.ends]]\nhost = \"{host}\"\ninterface = \"{interface}\"\naddresses = [\"{address}/24\"]\n")
+        format!(
+            "[[switch.ends]]\nhost = \"{host}\"\ninterface = \"{interface}\"\naddresses = [\"{address}/24\"]\n"
+        )
     };
     let text = format!(
         "schema = \"clearstream.lab\"\nversion = 1\nname = \"e2e-fault\"\ntitle = \"a lab of a test\"\n\
@@ -190,7 +191,8 @@ fn root_faults_of_a_lab_are_made_shown_and_mended() {
     fs::write(&path, text).unwrap();
     let _lab = Lab::up(&path, "e2e-fault");
     let ping = |to: &str| {
-        let arguments = ["lab", "exec", "e2e-fault", "here", "--", "ping", "-c", "2", "-i", "0.1", "-W", "1", to];
+        let arguments =
+            ["lab", "exec", "e2e-fault", "here", "--", "ping", "-c", "2", "-i", "0.1", "-W", "1", to];
         run(&arguments).code() == 0
     };
     assert!(ping("10.0.2.1"));
