@@ -169,7 +169,9 @@ fn with_length(fabric: &Fabric, host: HostId, link: usize, ipv6: bool) -> Option
 
 #[cfg(test)]
 mod tests {
-    use std::{io::Write as _, process::Command};
+    use std::{collections::BTreeSet, io::Write as _, process::Command};
+
+    use clearstream_sys::namespace::{Holder, NamespaceSet};
 
     use super::*;
     use crate::fabric;
@@ -205,19 +207,44 @@ mod tests {
         assert_eq!(text.matches("neighbor ").count(), 22, "{text}");
     }
 
+    /// It looks for the interfaces, so they are made where nobody minds.
     #[test]
-    fn keepalived_reads_what_is_written_for_it() {
+    fn root_keepalived_reads_what_is_written_for_it() {
+        let holder = Holder::start().unwrap();
+        let host = NamespaceSet::of_process(holder.pid()).unwrap();
+        let run = |program: &str, arguments: &[&str]| {
+            let output = host.run(|| Command::new(program).args(arguments).output().unwrap()).unwrap();
+            let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+            assert!(output.status.success(), "{arguments:?}: {said}");
+            said
+        };
+        let (mut made, mut count) = (BTreeSet::new(), 0);
         for name in ["gateways-6", "dual-stack"] {
             let fabric = fabric::load(name).unwrap();
             for gateway in fabric.gateways() {
-                let text = keepalived(&fabric, gateway.host).unwrap();
-                let said = checked("/usr/sbin/keepalived", &["-t", "-f"], &text);
-                // The interfaces are not on this machine, which it may remark on.
-                assert!(!said.to_lowercase().contains("unknown keyword"), "{said}");
+                for link in &fabric.class(gateway.host).links {
+                    if made.insert(link.interface.clone()) {
+                        let (own, peer) = (link.interface.as_str(), format!("peer{}", made.len()));
+                        run("ip", &["link", "add", own, "type", "veth", "peer", "name", &peer]);
+                        run("ip", &["link", "set", own, "up"]);
+                        run("ip", &["link", "set", &peer, "up"]);
+                    }
+                }
+                let mut file = tempfile::NamedTempFile::new().unwrap();
+                file.write_all(keepalived(&fabric, gateway.host).unwrap().as_bytes()).unwrap();
+                let said = run("/usr/sbin/keepalived", &["-t", "-f", file.path().to_str().unwrap()]);
+                assert_eq!(said, "", "nothing to remark on");
+                count += 1;
             }
         }
+        assert!(count > 6);
+    }
+
+    #[test]
+    fn keepalived_is_for_gateways() {
         let fabric = fabric::load("gateways-6").unwrap();
         let text = keepalived(&fabric, fabric.find("gw1").unwrap()).unwrap();
+        // Its own addresses, and those of the gateway before it, which it backs.
         assert!(text.contains("10.10.0.11/24") && text.contains("10.10.0.16/24"), "{text}");
         assert!(keepalived(&fabric, fabric.find("compute-1").unwrap()).is_err());
     }

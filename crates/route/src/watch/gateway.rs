@@ -110,9 +110,9 @@ impl GatewayHealth {
         self.failures == 0 && self.answers >= count.max(1)
     }
 
-    /// Why it is to be taken out; absent while it is well enough. `target_count`
-    /// far hosts are probed: one of them alone condemns nobody.
-    pub(super) fn fault(&self, settings: &WatchSettings, target_count: usize) -> Option<OutReason> {
+    /// Why it is to be taken out; absent while it is well enough. So many far
+    /// hosts answer: one alone condemns nobody, unless it is the only one.
+    pub(super) fn fault(&self, settings: &WatchSettings, answering_targets: usize) -> Option<OutReason> {
         if !self.link_up {
             return Some(OutReason::LinkDown);
         }
@@ -122,7 +122,9 @@ impl GatewayHealth {
         if self.failures > 0 && self.session_up == Some(false) {
             return Some(OutReason::SessionDown);
         }
-        if self.failures >= settings.down_count.max(1) && self.failed_targets.len() >= target_count.min(2) {
+        if self.failures >= settings.down_count.max(1)
+            && self.failed_targets.len() >= answering_targets.min(2)
+        {
             return Some(OutReason::NoAnswer);
         }
         let lossy = self.window_filled == LOSS_WINDOW && self.window.count_ones() >= MOST_LOSSES;

@@ -44,7 +44,7 @@ pub(super) struct ProbePacket {
 
 impl ProbePacket {
     /// As octets.
-    pub(super) fn to_bytes(&self) -> [u8; PROBE_BYTES] {
+    pub(super) fn to_bytes(self) -> [u8; PROBE_BYTES] {
         let mut bytes = [0; PROBE_BYTES];
         let mut at = 0;
         let mut put = |part: &[u8]| {

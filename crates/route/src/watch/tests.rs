@@ -158,6 +158,23 @@ fn a_dead_far_host_condemns_nobody_and_is_replaced() {
 }
 
 #[test]
+fn one_far_host_that_answers_is_enough() {
+    // Nine far hosts of which the seventh alone is there.
+    let answers = |gateway, target, at| {
+        if target != 6 || (gateway == 2 && at >= ms(10_000)) { None } else { WATCH }
+    };
+    let mut world = World::new(&[true; 6], 9, ms(20), &answers);
+    world.run(ms(9_999));
+    assert_eq!(world.outs(), []);
+    assert!(world.way.targets().any(|target| target == 6));
+    world.run(ms(12_000));
+    let outs = world.outs();
+    assert_eq!(outs.len(), 1, "{outs:?}");
+    // Every fourth round looks for another one: three rounds that count are four or five.
+    assert!(outs[0].0 <= ms(10_000 + 5 * 20 + 60), "{outs:?}");
+}
+
+#[test]
 fn a_silent_far_network_changes_nothing() {
     let answers = |_, _, at: Duration| if (ms(1000)..ms(2000)).contains(&at) { None } else { WATCH };
     let mut world = World::new(&[true; 3], 3, ms(20), &answers);

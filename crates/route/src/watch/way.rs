@@ -18,8 +18,12 @@ use super::gateway::GatewayHealth;
 /// Rounds of one far host without any answer after which it is asked by ICMP
 /// echo too: perhaps no watch runs there.
 const ECHO_AFTER: u32 = 3;
-/// Rounds of one far host without any answer after which another one is taken.
-const GIVE_UP_AFTER: u32 = 20;
+/// The same after which it is no longer one of those that prove something.
+const SILENT_TARGET_AFTER: u32 = 2;
+/// The same after which another one is taken.
+const GIVE_UP_AFTER: u32 = 10;
+/// While some far hosts answer, every so many rounds go to one that does not.
+const SEARCH_EVERY: u64 = 4;
 /// Rounds in a row without any answer after which the far network is called silent.
 const SILENT_AFTER: u32 = 15;
 
@@ -101,7 +105,20 @@ pub(super) enum WayAction {
 #[derive(Debug, Clone)]
 struct Target {
     candidate: usize,
+    /// Rounds in a row without any answer.
     silent_rounds: u32,
+    /// It is asked by ICMP echo too.
+    echo: bool,
+}
+
+impl Target {
+    fn new(candidate: usize) -> Self {
+        Self { candidate, silent_rounds: 0, echo: false }
+    }
+
+    fn answers(&self) -> bool {
+        self.silent_rounds < SILENT_TARGET_AFTER
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,7 +161,7 @@ impl WayHealth {
             gateways: setup.members.iter().map(|member| GatewayHealth::new(*member)).collect(),
             steady: setup.steady.max(settings.interval.to_std()),
             heard: true,
-            targets: (0..active).map(|candidate| Target { candidate, silent_rounds: 0 }).collect(),
+            targets: (0..active).map(Target::new).collect(),
             spare: (active..setup.candidate_count).collect(),
             rounds: VecDeque::new(),
             next_round: 0,
@@ -288,9 +305,8 @@ impl WayHealth {
             self.gateways.iter().map(|gateway| gateway.member && gateway.is_suspect()).collect();
         let hurry = suspects.contains(&true) && self.steady > quick;
         let reference = hurry.then(|| self.reference(number)).flatten();
-        let place = (number % self.targets.len() as u64) as usize;
+        let place = self.next_target(number);
         let target = &self.targets[place];
-        let echo = target.silent_rounds >= ECHO_AFTER;
         let mut slots = vec![Slot::NotProbed; self.gateways.len()];
         for (gateway, slot) in slots.iter_mut().enumerate() {
             if hurry && !suspects[gateway] && reference != Some(gateway) {
@@ -298,13 +314,34 @@ impl WayHealth {
             }
             *slot = Slot::Waiting;
             self.gateways[gateway].counts.sent_count += 1;
-            actions.push(WayAction::Probe(Probe { gateway, target: target.candidate, round: number, echo }));
+            actions.push(WayAction::Probe(Probe {
+                gateway,
+                target: target.candidate,
+                round: number,
+                echo: target.echo,
+            }));
         }
         self.rounds.push_back(Round { number, target: place, sent: now, slots });
         self.next_round += 1;
         let wait = if hurry { quick } else { self.steady };
         // A program that was held up goes on from now, without a burst.
         self.next_at = (self.next_at + wait).max(now + wait / 2);
+    }
+
+    /// The far host of a round: those that answer take turns, and now and then
+    /// one that does not, in case it does again.
+    fn next_target(&self, number: u64) -> usize {
+        let (answering, silent): (Vec<usize>, Vec<usize>) =
+            (0..self.targets.len()).partition(|place| self.targets[*place].answers());
+        let searches = number % SEARCH_EVERY == SEARCH_EVERY - 1;
+        let turn = |of: &[usize], number: u64| of[(number % of.len() as u64) as usize];
+        match (answering.is_empty(), silent.is_empty()) {
+            (true, _) => turn(&silent, number),
+            (false, true) => turn(&answering, number),
+            (false, false) if searches => turn(&silent, number / SEARCH_EVERY),
+            // Rounds that search are left out of the turns.
+            (false, false) => turn(&answering, number - number / SEARCH_EVERY),
+        }
     }
 
     /// A gateway that answers, another one in each round.
@@ -356,18 +393,16 @@ impl WayHealth {
 
     fn note_target(&mut self, place: usize, by_watch: bool, by_echo: bool, actions: &mut Vec<WayAction>) {
         let target = &mut self.targets[place];
-        if by_watch {
+        if by_watch || by_echo {
             target.silent_rounds = 0;
-        } else if by_echo {
-            // It stays asked both ways.
-            target.silent_rounds = ECHO_AFTER;
+            target.echo = !by_watch;
         } else {
             target.silent_rounds = target.silent_rounds.saturating_add(1);
+            target.echo |= target.silent_rounds >= ECHO_AFTER;
             if target.silent_rounds >= GIVE_UP_AFTER
                 && let Some(to) = self.spare.pop_front()
             {
-                let from = std::mem::replace(&mut target.candidate, to);
-                target.silent_rounds = 0;
+                let from = std::mem::replace(target, Target::new(to)).candidate;
                 self.spare.push_back(from);
                 actions.push(WayAction::TargetChanged { from, to });
             }
@@ -377,12 +412,11 @@ impl WayHealth {
     /// Takes out what is not well, puts back what is, and never leaves none.
     fn settle(&mut self, now: Duration, actions: &mut Vec<WayAction>) {
         let before = self.members();
+        let answering = self.targets.iter().filter(|target| target.answers()).count();
         let faults: Vec<Option<OutReason>> = self
             .gateways
             .iter()
-            .map(|gateway| {
-                gateway.member.then(|| gateway.fault(&self.settings, self.targets.len())).flatten()
-            })
+            .map(|gateway| gateway.member.then(|| gateway.fault(&self.settings, answering)).flatten())
             .collect();
         let stays = |index: usize, gateway: &GatewayHealth| gateway.member && faults[index].is_none();
         let remaining = self.gateways.iter().enumerate().any(|(index, gateway)| stays(index, gateway));
