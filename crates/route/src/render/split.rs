@@ -77,7 +77,7 @@ pub(super) fn split(routing: &HostRouting, backend: &Backend) -> Split {
         match carried {
             Ok(route) => split.carried.routes.push(route),
             Err(reason) => {
-                reasons.insert(reason);
+                reasons.extend(Some(reason).filter(|reason| *reason != WITH_NEXTHOPS));
                 split.rest.routes.push(route.clone());
             }
         }
@@ -104,6 +104,8 @@ pub(super) fn split(routing: &HostRouting, backend: &Backend) -> Split {
 /// The key whose presence tells that both ends hash alike (ip-sysctl.rst).
 const SEED: &str = "net.ipv4.fib_multipath_hash_seed";
 const MOVED: &str = "next hops whose order counts because the hash seed is fixed";
+/// Routes by nexthops go where these go, which has its own reason.
+const WITH_NEXTHOPS: &str = "";
 const NO_PROFILE: &str = "interfaces without an address of the family here";
 
 /// A profile takes an interface over, so one without addresses would take the
@@ -179,7 +181,7 @@ fn carried_route(
             first.is_some_and(|interface| has(&interface))
         }
         RouteAction::Nexthop(id) if carried.nexthops.iter().all(|known| known.id != *id) => {
-            return Err("nexthop objects");
+            return Err(WITH_NEXTHOPS);
         }
         _ => home(carried, ipv6).is_some(),
     };
