@@ -146,3 +146,51 @@ proptest::proptest! {
         }
     }
 }
+
+const SWITCHED: &str = r#"schema = "clearstream.lab"
+version = 1
+name = "office"
+title = "Three hosts at a switch"
+[[host]]
+name = "alpha"
+[[host]]
+name = "beta"
+[[host]]
+name = "gamma"
+[[host.route]]
+to = "default"
+via = "10.3.0.1"
+[[switch]]
+name = "floor"
+mtu = 1500
+ends = [
+  { host = "alpha", interface = "eth0", addresses = ["10.3.0.1/24", "fd03::1/64"] },
+  { host = "beta", interface = "eth0", addresses = ["10.3.0.2/24"] },
+  { host = "gamma", interface = "eth0", addresses = ["10.3.0.3/24"] },
+]
+"#;
+
+#[test]
+fn switches_are_read_and_their_faults_told() {
+    let file = parse(Path::new("my.toml"), SWITCHED).unwrap();
+    assert_eq!((file.links.len(), file.switches[0].ends.len(), file.ends().count()), (0, 3, 3));
+    for (from, to, place, hint) in [
+        ("name = \"floor\"", "name = \"beta\"", "my.toml:15: switch[0].name", "a host"),
+        ("mtu = 1500", "mtu = 66000", "my.toml:16: switch[0].mtu", "65535"),
+        ("mtu = 1500", "mtu = 1000", "my.toml:18: switch[0].ends[0].addresses[1]", "1280"),
+        ("mtu = 1500", "delay = \"1ms\"", "my.toml:16: switch", "unknown field"),
+        ("{ host = \"beta\"", "{ host = \"betta\"", "my.toml:19: switch[0].ends[1].host", "\"beta\"?"),
+        (
+            "{ host = \"beta\", interface = \"eth0\"",
+            "{ host = \"alpha\", interface = \"eth0\"",
+            "my.toml:19: switch[0].ends[1].interface",
+            "another interface",
+        ),
+        ("10.3.0.3/24", "10.3.0.2/24", "my.toml:20: switch[0].ends[2].addresses[0]", "of beta, too"),
+        ("via = \"10.3.0.1\"", "via = \"10.4.0.1\"", "my.toml:13: host[2].route[0].via", "neighbour"),
+    ] {
+        assert!(SWITCHED.contains(from), "{from}");
+        let message = message(&SWITCHED.replacen(from, to, 1));
+        assert!(message.starts_with(place) && message.contains(hint), "{to}: {message}");
+    }
+}

@@ -75,7 +75,7 @@ ends = [
 /// Whether one of a few packets is answered.
 fn answers(lab: &RunningLab, host: &str, to: &str, size: u32) -> bool {
     let mut ping = Command::new("ping");
-    ping.args(["-n", "-q", "-c", "3", "-i", "0.05", "-W", "0.3", "-M", "do", "-s", &size.to_string(), to]);
+    ping.args(["-n", "-q", "-c", "3", "-i", "0.1", "-W", "0.6", "-M", "do", "-s", &size.to_string(), to]);
     lab.command(host, ping).unwrap().output().unwrap().status.success()
 }
 
