@@ -103,7 +103,7 @@ fn refuses_in_one_line_and_leaves_nothing() {
     render("gateways-6", "netplan", "/proc/nothing/out", &[]).refused(7, &["cannot write /proc/nothing/out"]);
     render("gateways-6", "netplan", &fresh, &["--host", "storage-9"]).refused(9, &["storage-9"]);
     render("gateways-6", "netplan", &fresh, &["--class", "tape"]).refused(9, &["tape"]);
-    render("no-such-fabric.toml", "netplan", &fresh, &[]).refused_with(9);
+    render("no-such-fabric.toml", "netplan", &fresh, &[]).refused(7, &["no-such-fabric.toml"]);
     render("gateways-6", "wicked", &fresh, &[]).refused_by_usage("networkmanager, networkd, netplan");
     assert_eq!(entries(parent.path()), ["full"]);
     assert_eq!(fs::read_to_string(format!("{full}/mine")).unwrap(), "x");
