@@ -17,6 +17,7 @@ use super::{
     facts::Facts,
     flows::PlannedFlows,
     judge::{Judged, Seen},
+    words::{flows, listed},
 };
 
 /// A deviation of shares is no chance below this probability ...
@@ -68,18 +69,13 @@ pub(super) fn finding(
     ProofFinding { id: id.to_owned(), severity, host: host.to_owned(), message, correction, address: None }
 }
 
-/// `17 flows`, `1 flow`.
-fn flows(count: u64) -> String {
-    if count == 1 { "1 flow".to_owned() } else { format!("{count} flows") }
-}
-
-fn listed<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
-    let names: BTreeSet<&String> = names.into_iter().collect();
-    let shown: Vec<&str> = names.iter().take(4).map(|name| name.as_str()).collect();
-    match names.len() {
-        0..=4 => shown.join(", "),
-        more => format!("{} and {} more", shown.join(", "), more - 4),
-    }
+/// Flows of one server that were seen in both directions.
+#[derive(Debug, Default)]
+struct Returned {
+    all: u64,
+    elsewhere: u64,
+    /// Of these, by the gateways there and back.
+    ways: BTreeMap<(usize, usize), u64>,
 }
 
 impl Evidence<'_> {
@@ -311,17 +307,18 @@ impl Evidence<'_> {
         if !self.crossing.promises_symmetry() {
             return;
         }
-        let mut by_server: BTreeMap<usize, (u64, u64, BTreeMap<(usize, usize), u64>)> = BTreeMap::new();
+        let mut by_server: BTreeMap<usize, Returned> = BTreeMap::new();
         for one in self.judged {
             let (Some(forward), Some(reply)) = (one.forward, one.reply) else { continue };
-            let entry = by_server.entry(one.flow.server).or_default();
-            entry.1 += 1;
+            let returned = by_server.entry(one.flow.server).or_default();
+            returned.all += 1;
             if forward != reply {
-                entry.0 += 1;
-                *entry.2.entry((forward, reply)).or_default() += 1;
+                returned.elsewhere += 1;
+                *returned.ways.entry((forward, reply)).or_default() += 1;
             }
         }
-        for (server, (wrong, all, ways)) in by_server.into_iter().filter(|(_, (wrong, ..))| *wrong > 0) {
+        for (server, returned) in by_server.into_iter().filter(|(_, returned)| returned.elsewhere > 0) {
+            let Returned { all, elsewhere: wrong, ways } = returned;
             let host = &self.crossing.servers[server].host;
             let name = |gateway: usize| self.crossing.gateways[gateway].host.as_str();
             let most = ways.iter().max_by_key(|(_, count)| **count);
@@ -447,12 +444,13 @@ impl Evidence<'_> {
         if !self.seen.watched.iter().all(|watched| *watched) {
             return;
         }
-        let sides: [(&str, fn(&Judged) -> bool); 2] = [
-            ("requests", |one| one.forward.is_none()),
-            ("replies", |one| one.forward.is_some() && one.reply.is_none()),
-        ];
-        for (what, past) in sides {
-            let past: Vec<&Judged> = self.judged.iter().filter(|one| one.answered() && past(one)).collect();
+        for what in ["requests", "replies"] {
+            let passed = |one: &&Judged| match what {
+                "requests" => one.forward.is_none(),
+                _ => one.forward.is_some() && one.reply.is_none(),
+            };
+            let answered = self.judged.iter().filter(|one| one.answered());
+            let past: Vec<&Judged> = answered.filter(passed).collect();
             if past.is_empty() {
                 continue;
             }

@@ -114,13 +114,13 @@ pub(super) fn choose(
         .map(|_| Ports { next: rand::random_range(FIRST_PORT..=LAST_PORT), listening: &taken })
         .collect();
     let mut batches = Vec::new();
-    for client in 0..crossing.clients.len() {
+    for (client, ports) in ports.iter_mut().enumerate() {
         for (server, port) in listening.iter().enumerate() {
             let to = destinations(crossing, server);
             let each = flow_count.div_ceil(pairs * to.len()).max(1);
             for address in to {
-                let population: Vec<u16> = (0..each).map(|_| ports[client].take()).collect();
-                let beside: Vec<u16> = (0..search).map(|_| ports[client].take()).collect();
+                let population: Vec<u16> = (0..each).map(|_| ports.take()).collect();
+                let beside: Vec<u16> = (0..search).map(|_| ports.take()).collect();
                 let destination = SocketAddr::new(*address, *port);
                 batches.push(Batch { client, server, destination, population, beside });
             }

@@ -22,6 +22,7 @@ mod hosts;
 mod judge;
 mod prove;
 mod through;
+mod words;
 
 pub use agent::WireAgent;
 pub use crossing::{Crossing, End, GatewayEnds, Selection};

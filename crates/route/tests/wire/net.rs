@@ -22,7 +22,7 @@ use clearstream_schema::{
 use clearstream_sys::namespace::{Holder, NamespaceSet};
 
 /// Gateways of the fabric.
-pub const GATEWAYS: usize = 3;
+pub(crate) const GATEWAYS: usize = 3;
 
 /// What an agent does with the requests of a proof.
 #[derive(Default)]
@@ -60,7 +60,7 @@ impl Handler for Agent {
 }
 
 /// The namespaces; gone when dropped.
-pub struct Net {
+pub(crate) struct Net {
     hosts: BTreeMap<String, Holder>,
     ipv6: bool,
 }
@@ -68,7 +68,7 @@ pub struct Net {
 impl Net {
     /// Clients c1 c2, gateways g1 g2 g3 and the server s1, with addresses and
     /// forwarding and without routes over the gateways.
-    pub fn new(ipv6: bool) -> Self {
+    pub(crate) fn new(ipv6: bool) -> Self {
         let mut net = Self { hosts: BTreeMap::new(), ipv6 };
         for name in ["near", "far", "c1", "c2", "g1", "g2", "g3", "s1"] {
             net.hosts.insert(name.to_owned(), Holder::start().unwrap());
@@ -119,7 +119,7 @@ impl Net {
     }
 
     /// Address number `host` on a side: 10.100.0.x and 10.10.0.x.
-    pub fn address(&self, side: &str, host: usize) -> String {
+    pub(crate) fn address(&self, side: &str, host: usize) -> String {
         match (side, self.ipv6) {
             ("near", false) => format!("10.100.0.{host}"),
             ("near", true) => format!("fd64:100::{host:x}"),
@@ -129,7 +129,7 @@ impl Net {
     }
 
     /// The network of a side.
-    pub fn network(&self, side: &str) -> &'static str {
+    pub(crate) fn network(&self, side: &str) -> &'static str {
         match (side, self.ipv6) {
             ("near", false) => "10.100.0.0/16",
             ("near", true) => "fd64:100::/64",
@@ -150,19 +150,19 @@ impl Net {
     }
 
     /// Runs lines of `ip -batch` on a host.
-    pub fn ip(&self, host: &str, lines: &str) {
+    pub(crate) fn ip(&self, host: &str, lines: &str) {
         self.run(host, &["ip", "-batch", "-"], lines);
     }
 
     /// Sets sysctls of a host.
-    pub fn sysctl(&self, host: &str, settings: &[&str]) {
+    pub(crate) fn sysctl(&self, host: &str, settings: &[&str]) {
         let mut words = vec!["sysctl", "-q", "-w"];
         words.extend(settings);
         self.run(host, &words, "");
     }
 
     /// Runs a program on a host; it must succeed.
-    pub fn run(&self, host: &str, words: &[&str], input: &str) -> String {
+    pub(crate) fn run(&self, host: &str, words: &[&str], input: &str) -> String {
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         NamespaceSet::of_process(self.hosts[host].pid()).unwrap().enter_with(&mut command).unwrap();
@@ -175,7 +175,7 @@ impl Net {
     }
 
     /// A multipath route over gateways (numbers, weights) on a host.
-    pub fn route(&self, host: &str, gateways: &[(usize, u16)]) {
+    pub(crate) fn route(&self, host: &str, gateways: &[(usize, u16)]) {
         let (near, far, base) = if host == "s1" { ("far", "near", 10) } else { ("near", "far", 90) };
         let hops: String = gateways
             .iter()
@@ -188,14 +188,14 @@ impl Net {
     }
 
     /// Routes over all gateways with equal weights on every host.
-    pub fn route_all(&self) {
+    pub(crate) fn route_all(&self) {
         for host in ["c1", "c2", "s1"] {
             self.route(host, &[(1, 1), (2, 1), (3, 1)]);
         }
     }
 
     /// What is to be proven.
-    pub fn crossing(&self, return_path: ReturnPath) -> Crossing {
+    pub(crate) fn crossing(&self, return_path: ReturnPath) -> Crossing {
         let end = |host: &str, class: &str, side: &str, number: usize| End {
             host: host.to_owned(),
             class: class.to_owned(),
@@ -222,12 +222,12 @@ impl Net {
     }
 
     /// Proves it with an agent on each host.
-    pub fn prove(&self, crossing: &Crossing, options: &ProofOptions) -> RouteProof {
+    pub(crate) fn prove(&self, crossing: &Crossing, options: &ProofOptions) -> RouteProof {
         self.prove_with(crossing, options, false)
     }
 
     /// The same where kernels cannot be asked for gateways.
-    pub fn prove_with(&self, crossing: &Crossing, options: &ProofOptions, blind: bool) -> RouteProof {
+    pub(crate) fn prove_with(&self, crossing: &Crossing, options: &ProofOptions, blind: bool) -> RouteProof {
         let mut peers: BTreeMap<String, Peer> = BTreeMap::new();
         for host in ["c1", "c2", "g1", "g2", "g3", "s1"] {
             let set = NamespaceSet::of_process(self.hosts[host].pid()).unwrap();
@@ -248,7 +248,7 @@ impl Net {
 }
 
 /// Flows and path MTU, no rates; dead flows are given up early.
-pub fn quick() -> ProofOptions {
+pub(crate) fn quick() -> ProofOptions {
     ProofOptions {
         flow_count: 300,
         patience: TimeSpan::from_millis(2000),
@@ -258,6 +258,6 @@ pub fn quick() -> ProofOptions {
 }
 
 /// Ids and hosts of the findings.
-pub fn found(proof: &RouteProof) -> Vec<(&str, &str)> {
+pub(crate) fn found(proof: &RouteProof) -> Vec<(&str, &str)> {
     proof.findings.iter().map(|finding| (finding.id.as_str(), finding.host.as_str())).collect()
 }
