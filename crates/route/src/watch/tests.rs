@@ -209,7 +209,7 @@ fn one_of_two_far_hosts_behind_a_broken_gateway_port_is_not_enough() {
 #[test]
 fn a_gateway_that_loses_half_is_out() {
     let answers = |gateway, _, at: Duration| {
-        let lost = gateway == 1 && at.as_millis() / 20 % 2 == 0;
+        let lost = gateway == 1 && (at.as_millis() / 20).is_multiple_of(2);
         if lost { None } else { WATCH }
     };
     let mut world = World::new(&[true; 3], 3, ms(20), &answers);
@@ -358,7 +358,7 @@ proptest! {
         targets in outages(6), lossy in 0usize..4, every in 4u128..50, steady in 20u64..100,
     ) {
         let answers = |gateway: usize, target: usize, at: Duration| {
-            let lost = gateway == lossy && at.as_millis() / u128::from(steady) % every == 0;
+            let lost = gateway == lossy && (at.as_millis() / u128::from(steady)).is_multiple_of(every);
             if lost || dead(&targets[target], at) { None } else { WATCH }
         };
         let mut world = World::new(&[true; 4], 6, ms(steady), &answers);
