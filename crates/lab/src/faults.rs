@@ -104,7 +104,11 @@ fn damage(file: &LabFile, fault: &LabFault) -> Result<Vec<Damage>, LabError> {
 fn apply(network: &mut Network, file: &LabFile, damage: Damage, broken: bool) -> Result<(), LabError> {
     match damage {
         Damage::PortParted { switch, port } => network.switches[switch].set_joined(port, !broken),
-        Damage::PortDown { switch, port } => network.switches[switch].set_up(port, !broken),
+        Damage::PortDown { switch, port } => {
+            network.switches[switch].set_up(port, !broken)?;
+            let end = &file.switches[switch].ends[port..=port];
+            if broken { Ok(()) } else { links::wait_until_up(end, &mut network.nodes) }
+        }
         Damage::LinkCut { link } => cut(network, &file.links[link].ends, broken),
         Damage::TransitDiscarded { host, interface } => {
             let name = &file.hosts[host].name;

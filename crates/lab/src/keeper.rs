@@ -153,6 +153,16 @@ impl Network {
         for (node, host) in nodes.iter_mut().zip(&file.hosts) {
             add_routes(node, host)?;
         }
+        for (link, relay) in file.links.iter().zip(&relays) {
+            // A TUN device does not tell.
+            if relay.is_none() {
+                links::wait_until_up(&link.ends, &mut nodes)?;
+            }
+        }
+        for (described, switch) in file.switches.iter().zip(&switches) {
+            links::wait_until_up(&described.ends, &mut nodes)?;
+            (0..described.ends.len()).try_for_each(|port| switch.wait_until_forwarding(port))?;
+        }
         Ok(Self { relays, switches, nodes })
     }
 }

@@ -62,6 +62,11 @@ pub(crate) fn bring_up(
     Ok(())
 }
 
+/// Waits until veth ends send (`operstate`, RFC 2863's ifOperStatus).
+pub(crate) fn wait_until_up(ends: &[LinkEnd], nodes: &mut [Node]) -> Result<(), LabError> {
+    ends.iter().try_for_each(|end| node_of(nodes, end)?.wait_for(&end.interface, "operstate", "up"))
+}
+
 /// What the delay lines did, forth and back, in the order of the links.
 pub(crate) fn stats(links: &[LabLink], relays: &[Option<Relay>]) -> Vec<DelayLineStats> {
     let lines = links

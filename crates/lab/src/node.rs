@@ -1,6 +1,10 @@
 //! One host of a lab: its namespaces and what is set inside them.
 
-use std::{fs, io, path::Path};
+use std::{
+    fs, io,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use clearstream_netlink::{NetlinkError, RouteSocket};
 use clearstream_schema::{CoreList, lab::LabHost};
@@ -109,6 +113,25 @@ impl Node {
             _ => error.to_string(),
         };
         LabError::Sysctl { host: self.name.clone(), key: key.to_owned(), value: value.to_owned(), reason }
+    }
+
+    /// Waits until a file about an interface says a word. The kernel lets an
+    /// interface send some time after it got its carrier, by a work queue that
+    /// may be busy (net/core/link_watch.c).
+    pub(crate) fn wait_for(&self, interface: &str, file: &str, word: &str) -> Result<(), LabError> {
+        const PATIENCE: Duration = Duration::from_secs(8);
+        let path = Path::new("/sys/class/net").join(interface).join(file);
+        let deadline = Instant::now() + PATIENCE;
+        self.run(|| {
+            while fs::read_to_string(&path).map_err(LabError::file("read", &path))?.trim() != word {
+                if Instant::now() > deadline {
+                    let step = format!("see {interface} on {} work", self.name);
+                    return Err(LabError::System { step, source: io::ErrorKind::TimedOut.into() });
+                }
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            Ok(())
+        })?
     }
 
     /// Steers received packets to cores (Documentation/networking/scaling.rst,

@@ -47,6 +47,11 @@ impl Switch {
         self.node.network(|netlink| netlink.set_mtu(BRIDGE, mtu))
     }
 
+    /// Waits until a port forwards (`BR_STATE_FORWARDING`, linux/if_bridge.h).
+    pub(crate) fn wait_until_forwarding(&self, number: usize) -> Result<(), LabError> {
+        self.node.wait_for(&port_name(number), "brport/state", "3")
+    }
+
     /// Whether frames pass between a port and the others. The port stays up,
     /// and so the host behind it keeps its carrier.
     pub(crate) fn set_joined(&mut self, number: usize, joined: bool) -> Result<(), LabError> {
