@@ -136,11 +136,11 @@ fn gateway_classes(hosts: &[HostRouting], networks: &[Network], seats: &[Seat]) 
                 (*number, interface_name(hosts, networks, seat, *number, *interface))
             })
             .collect();
-        let is_like = |class: &&mut Class| {
+        let is_like = |class: &Class| {
             let its = class.links.iter().map(|link| (link.network, link.interface.clone()));
             class.weight == weight && class.stateful == stateful && its.eq(interfaces.iter().cloned())
         };
-        let at = match classes.iter_mut().position(|mut class| is_like(&&mut class)) {
+        let at = match classes.iter().position(is_like) {
             Some(at) => at,
             None => {
                 let mut assumed = Vec::new();

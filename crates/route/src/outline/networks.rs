@@ -151,7 +151,7 @@ fn forwards(host: &HostRouting) -> bool {
     let is_on = |key: &&str| host.sysctls.get(*key).is_some_and(|value| value.value.trim() == "1");
     let networks: BTreeSet<Prefix> =
         host.interfaces.iter().flat_map(|it| addresses(it).map(Prefix::network)).collect();
-    keys.iter().any(|key| is_on(&key)) && networks.iter().filter(|it| it.address.is_ipv4()).count() > 1
+    keys.iter().any(is_on) && networks.iter().filter(|it| it.address.is_ipv4()).count() > 1
 }
 
 /// Names networks by the interfaces on them, without their numbers, where all

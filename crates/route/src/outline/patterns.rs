@@ -8,7 +8,7 @@ pub(super) fn names(names: &[String]) -> Vec<String> {
     runs(names, |name| {
         let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
         let (stem, number) = name.split_at(name.len() - digits);
-        Some((stem.to_owned(), u64::from_str_radix(number, 10).ok()?, number.len()))
+        Some((stem.to_owned(), number.parse().ok()?, number.len()))
     })
 }
 
@@ -38,8 +38,8 @@ fn runs(texts: &[String], divide: impl Fn(&str) -> Option<(String, u64, usize)>)
         let mut end = at + 1;
         let mut last = first;
         while let Some((other, number, its_width)) = texts.get(end).and_then(|text| divide(text)) {
-            let fits = other == stem && number == last + 1 && written_width(number, width) == its_width;
-            if !fits && !(other == stem && number == last + 1 && its_width == width) {
+            let is_written_so = its_width == width || its_width == written_width(number, width);
+            if other != stem || number != last + 1 || !is_written_so {
                 break;
             }
             last = number;

@@ -235,7 +235,7 @@ pub(super) fn listed_twice(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Findi
             }
             let weight: u32 = hops.iter().filter(same).map(|hop| u32::from(hop.weight)).sum();
             let all: u32 = hops.iter().map(|hop| u32::from(hop.weight)).sum();
-            let last = hops.iter().filter(same).last().and_then(|hop| hop.place);
+            let last = hops.iter().rfind(same).and_then(|hop| hop.place);
             let message = format!(
                 "{} is there {count} times, which the kernel takes without a word: it gets {weight} of {all} \
                  shares of the flows",
