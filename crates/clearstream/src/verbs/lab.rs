@@ -161,13 +161,16 @@ fn fault(name: &str, place: Option<&str>, word: Option<FaultWord>, json: bool) -
         });
         return Ok(output::json(&document, true)?);
     }
-    let mut lines: Vec<String> = changed.iter().map(|fault| format!("{verb}: {}", fault_text(fault))).collect();
+    let mut lines: Vec<String> =
+        changed.iter().map(|fault| format!("{verb}: {}", fault_text(fault))).collect();
     if changed.is_empty() {
         lines.push("nothing was broken there".to_owned());
     }
-    lines.extend(now.iter().filter(|fault| !changed.contains(fault)).map(|fault| {
-        format!("still broken: {}", fault_text(fault))
-    }));
+    lines.extend(
+        now.iter()
+            .filter(|fault| !changed.contains(fault))
+            .map(|fault| format!("still broken: {}", fault_text(fault))),
+    );
     Ok(output::line(&lines.join("\n"))?)
 }
 
@@ -275,7 +278,13 @@ fn describe(lab: &RunningLab) -> String {
     let ports = lab.file().switches.iter().flat_map(|switch| {
         let row = |end: &LinkEnd| {
             let addresses = end.addresses.join(" ");
-            vec![switch.name.clone(), end.host.clone(), end.interface.clone(), addresses, switch.mtu.to_string()]
+            vec![
+                switch.name.clone(),
+                end.host.clone(),
+                end.interface.clone(),
+                addresses,
+                switch.mtu.to_string(),
+            ]
         };
         switch.ends.iter().map(row)
     });

@@ -16,7 +16,6 @@ use crate::{
     parse::pci,
 };
 
-
 /// A recording fit to be given away.
 #[derive(Debug)]
 pub(super) struct Scrubbed {
