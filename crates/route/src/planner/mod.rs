@@ -350,4 +350,6 @@ fn policy_number(policy: HashPolicy) -> &'static str {
 }
 
 #[cfg(test)]
+mod property_tests;
+#[cfg(test)]
 mod tests;
