@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use clearstream_netlink::{NetlinkError, RouteSocket};
 use clearstream_schema::{
     prefix::Prefix,
-    routing::{HostRouting, NexthopTarget, RouteAction, RouteEntry},
+    routing::{HostRouting, Nexthop, NexthopTarget, RouteAction, RouteEntry},
 };
 
 use super::desired::{NextHops, same_action, same_members};
@@ -67,6 +67,16 @@ impl KernelRoutes {
             }
         }
         Ok(changes)
+    }
+
+    /// Makes sockets choose anew among the same next hops: a bucket of a resilient
+    /// group counts as used when a route is looked up, and a connected socket keeps
+    /// what it looked up until routes change. Buckets of its flows would look idle
+    /// and move to a gateway that comes back; a group replaced by itself moves none.
+    pub(super) fn refresh(&mut self, wanted: &NextHops) -> Result<(), NetlinkError> {
+        let resilient =
+            |group: &&Nexthop| matches!(&group.target, NexthopTarget::Group { resilient: Some(_), .. });
+        wanted.groups.iter().filter(resilient).try_for_each(|group| self.socket.set_nexthop(group))
     }
 
     /// Which gateways (by their address) are among the next hops of the groups and

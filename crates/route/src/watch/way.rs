@@ -290,6 +290,11 @@ impl WayHealth {
         actions
     }
 
+    /// A gateway that is out answers again, and will be put back if it goes on so.
+    pub(super) fn expects_return(&self) -> bool {
+        self.gateways.iter().any(|gateway| !gateway.member && !gateway.drained && gateway.answers_at_least(1))
+    }
+
     /// The gateways that are wanted among the next hops.
     pub(super) fn members(&self) -> Vec<bool> {
         self.gateways.iter().map(|gateway| gateway.member).collect()

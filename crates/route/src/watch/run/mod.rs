@@ -393,6 +393,12 @@ impl<'a> Watch<'a> {
             self.shared.lock().unwrap_or_else(PoisonError::into_inner).repair_count += 1;
             self.tell(WatchEventKind::Repaired { found: repaired.join("; ") });
         }
+        if !self.unsettled && self.health.iter().any(WayHealth::expects_return) {
+            let wanted = self.wanted();
+            if let Err(error) = self.kernel.refresh(&wanted) {
+                self.problem(format!("flows may move to a gateway that comes back: {error}"));
+            }
+        }
         self.publish();
         self.sign_of_life();
         let wait = if self.neighbours.all_known() { HOUSEKEEPING } else { HURRIED_HOUSEKEEPING };
