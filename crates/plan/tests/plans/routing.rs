@@ -100,7 +100,8 @@ fn shown(lab: &Lab) -> Vec<String> {
     let mut all = Vec::new();
     let texts = lab.tool(&format!("sh {}", script.display()));
     for (list, text) in lists.iter().zip(texts.lines().filter(|line| !line.is_empty())) {
-        let found: Value = serde_json::from_str(text).unwrap();
+        let mut found: Value = serde_json::from_str(text).unwrap();
+        found.sort_all_objects();
         // Link-local ones come when the kernel has tried out the address.
         let mut texts: Vec<String> = found
             .as_array()
