@@ -90,7 +90,7 @@ pub enum ImproveError {
         source: Box<ImproveError>,
     },
     /// Too few pairs to prove anything.
-    #[error("{pairs} pairs can prove nothing: with the permutation test used it takes at least {least}")]
+    #[error("{pairs} pairs are too few to look at: give at least {least}")]
     TooFewPairs {
         /// As asked for.
         pairs: u32,

@@ -11,8 +11,8 @@ use clearstream_stats::{Random, median, permutation_test};
 
 use crate::{Bench, ImproveError, kept::State};
 
-/// Fewest pairs that can be proven different: for four against four values the
-/// smallest two-sided probability is 2 of 70 = 0.029, for three 2 of 20 = 0.1.
+/// Fewest pairs before a look. Four without overlap have a two-sided probability
+/// of 2 in 70 = 0.029 and take a second look; five have 2 in 252 = 0.008.
 pub(crate) const LEAST_PAIRS: u32 = 4;
 /// A gain that the runs show but do not prove is measured for as many pairs
 /// again, so that the runs are looked at this many times at most.
