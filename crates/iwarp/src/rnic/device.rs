@@ -1,0 +1,127 @@
+//! The RNIC itself: how it progresses, what it can do, what it has open.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    memory::MemoryTable,
+    rnic::{AsyncEvents, VerbsError},
+};
+
+/// Who moves the bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Progress {
+    /// The calls of the program: posting sends, polling receives. Lowest
+    /// latency; nothing moves between calls.
+    #[default]
+    Inline,
+    /// Engine threads: communication goes on while the program computes.
+    Offloaded {
+        /// One engine is pinned to each; queue pairs are dealt out in turn.
+        /// Empty: one engine that is not pinned.
+        cores: Vec<u32>,
+    },
+}
+
+/// How an RNIC is opened.
+#[derive(Clone, Debug)]
+pub struct RnicOptions {
+    /// Who moves the bytes.
+    pub progress: Progress,
+    /// Send buffer of each socket in bytes; `None` leaves it to the kernel.
+    pub send_buffer_bytes: Option<usize>,
+    /// Receive buffer of each socket in bytes; `None` leaves it to the kernel.
+    pub receive_buffer_bytes: Option<usize>,
+    /// How long a peer may take for its MPA Request after it connected.
+    pub request_timeout: Duration,
+    /// How long an idle engine spins before it sleeps in the kernel. A longer
+    /// spin answers sooner and costs a core.
+    pub engine_spin: Duration,
+}
+
+impl Default for RnicOptions {
+    fn default() -> Self {
+        Self {
+            progress: Progress::Inline,
+            send_buffer_bytes: None,
+            receive_buffer_bytes: None,
+            request_timeout: Duration::from_secs(10),
+            engine_spin: Duration::from_micros(200),
+        }
+    }
+}
+
+/// What an RNIC can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Attributes {
+    /// Requests outstanding on a send or receive queue, at most.
+    pub max_depth: u32,
+    /// Completions that a queue holds, at most.
+    pub max_completions: u32,
+    /// Segments of one Send, Write or Receive, at most. A Read has one.
+    pub max_segments: u32,
+    /// Bytes of inline data, at most.
+    pub max_inline_bytes: u32,
+    /// Bytes of one message, at most.
+    pub max_message_bytes: u32,
+    /// Reads and atomics that a peer may have outstanding here, at most (IRD),
+    /// and that may be outstanding towards it (ORD).
+    pub max_reads: u16,
+    /// Bytes of private data of a set-up frame, at most (RFC 5044, section
+    /// 7.1.1).
+    pub max_private_data_bytes: u32,
+}
+
+/// An RNIC. Clones name the same one; it closes with its last object.
+#[derive(Clone, Debug)]
+pub struct Rnic {
+    pub(crate) device: Arc<Device>,
+}
+
+impl Rnic {
+    /// Opens an RNIC and starts its engines.
+    pub fn open(options: RnicOptions) -> Result<Self, VerbsError> {
+        Ok(Self { device: Arc::new(Device { options, memory: MemoryTable::new(), events: AsyncEvents::new()? }) })
+    }
+
+    /// What it can do.
+    #[must_use]
+    pub fn attributes(&self) -> Attributes {
+        Attributes {
+            max_depth: 65536,
+            max_completions: 1 << 22,
+            max_segments: 16,
+            max_inline_bytes: 4096,
+            max_message_bytes: u32::MAX,
+            max_reads: 128,
+            max_private_data_bytes: 512,
+        }
+    }
+
+    /// How it was opened.
+    #[must_use]
+    pub fn options(&self) -> &RnicOptions {
+        &self.device.options
+    }
+
+    /// Events that belong to no completion.
+    #[must_use]
+    pub fn events(&self) -> &AsyncEvents {
+        &self.device.events
+    }
+
+    /// Its table of registered memory: registration by tag (`memory::raw`),
+    /// bind, invalidate.
+    #[must_use]
+    pub fn memory(&self) -> &Arc<MemoryTable> {
+        &self.device.memory
+    }
+}
+
+/// What all objects of an RNIC share.
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) options: RnicOptions,
+    pub(crate) memory: Arc<MemoryTable>,
+    pub(crate) events: AsyncEvents,
+}

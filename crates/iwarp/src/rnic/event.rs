@@ -1,0 +1,88 @@
+//! Asynchronous events: what happens to an object and completes no request.
+
+use std::{
+    os::fd::{AsFd, BorrowedFd},
+    sync::Arc,
+    time::Duration,
+};
+
+use crate::{
+    rnic::{VerbsError, channel::Signalled},
+    stag::QueuePairId,
+};
+
+/// What happened. Queues are named by the number that their creator chose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AsyncEvent {
+    /// A responder's peer sent its first FPDU: this side may send from now on
+    /// (RFC 5044, section 7.1.2). Requests posted earlier have waited.
+    Established {
+        /// Whose connection.
+        queue_pair: QueuePairId,
+    },
+    /// The connection is gone: closed in order, or lost.
+    Disconnected {
+        /// Whose connection.
+        queue_pair: QueuePairId,
+        /// Closed by either side between messages with nothing outstanding.
+        orderly: bool,
+        /// Why, for people.
+        reason: String,
+    },
+    /// The peer sent a Terminate: it found an error in what we sent.
+    TerminateReceived {
+        /// Whose connection.
+        queue_pair: QueuePairId,
+        /// Layer, type and code, for people.
+        reason: String,
+    },
+    /// We sent a Terminate: the peer broke a rule, or reached for memory that
+    /// it may not have.
+    TerminateSent {
+        /// Whose connection.
+        queue_pair: QueuePairId,
+        /// Layer, type and code, for people.
+        reason: String,
+    },
+    /// More completions than a queue holds. It is lost, and so are the queue
+    /// pairs that complete there.
+    CompletionQueueOverrun {
+        /// The number it was created with.
+        token: u64,
+    },
+    /// A shared receive queue fell below its limit, which is now off.
+    SharedReceiveQueueLimit {
+        /// The number it was created with.
+        token: u64,
+    },
+}
+
+/// The queue of asynchronous events of an RNIC. Its descriptor is readable
+/// while an event waits.
+#[derive(Clone, Debug)]
+pub struct AsyncEvents {
+    queue: Arc<Signalled<AsyncEvent>>,
+}
+
+impl AsyncEvents {
+    pub(crate) fn new() -> Result<Self, VerbsError> {
+        Ok(Self { queue: Arc::new(Signalled::new()?) })
+    }
+
+    pub(crate) fn push(&self, event: AsyncEvent) {
+        self.queue.push(event);
+    }
+
+    /// The oldest event; waits for one up to `timeout` (`None`: for ever).
+    /// With inline progress nothing happens while a program only waits here.
+    pub fn next(&self, timeout: Option<Duration>) -> Option<AsyncEvent> {
+        self.queue.next(timeout)
+    }
+}
+
+impl AsFd for AsyncEvents {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.queue.as_fd()
+    }
+}

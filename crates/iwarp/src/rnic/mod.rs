@@ -1,0 +1,29 @@
+//! The software RNIC: sockets, connection set-up and progress below queue
+//! pairs.
+//!
+//! Two ways of progress. *Inline*: `post_send` itself sends, and polling a
+//! completion queue reads the sockets of the queue pairs that complete there;
+//! nothing moves while the program does not call. *Offloaded*: engine threads,
+//! each pinned to a core, drive all queue pairs.
+
+mod channel;
+mod completion_queue;
+mod connect;
+mod device;
+mod domain;
+mod error;
+mod event;
+mod listener;
+mod queue_pair;
+mod shared_receive_queue;
+
+pub use channel::CompletionChannel;
+pub use completion_queue::{CompletionQueue, Notify, Overrun};
+pub use connect::{AcceptOptions, ConnectOptions, Connecting, Established};
+pub use device::{Attributes, Progress, Rnic, RnicOptions};
+pub use domain::ProtectionDomain;
+pub use error::{ConnectError, VerbsError};
+pub use event::{AsyncEvent, AsyncEvents};
+pub use listener::{Incoming, Listener};
+pub use queue_pair::{ListError, QueuePair, QueuePairAttributes, QueuePairOptions, State};
+pub use shared_receive_queue::SharedReceiveQueue;
