@@ -18,7 +18,13 @@
 //!   pub fn completions(&mut self) -> impl Iterator<Item = (Side, Completion)> + '_;
 //!   pub fn events(&mut self) -> impl Iterator<Item = Event> + '_;
 //!   pub fn state(&self) -> State;
+//!   pub fn outstanding(&self) -> usize;        // requests of the send queue that take room in it (for a poster's
+//!                                              // own count: it does not wait for the machine)
 //!   pub fn wants_close(&self) -> bool;         // nothing more to send: shut the socket down for writing;
 //!                                              // in state Error: close it
+//! }
+//! impl Limits {                                // what post_send checks beside room and state, for a poster that
+//!                                              // hands requests over through a queue
+//!   pub fn check(&self, request: &SendRequest, ord: u16) -> Result<(), PostError>;
 //! }
 //! ```

@@ -18,8 +18,9 @@ pub struct ReceiveQueue {
 /// Where a queue pair takes its receives from.
 #[derive(Debug)]
 pub enum Receives {
-    /// A queue of its own.
-    Own(ReceiveQueue),
+    /// A queue of its own. Its consumer posts to it without waiting for the
+    /// machine, which may be busy with its socket.
+    Own(Arc<Mutex<ReceiveQueue>>),
     /// A queue that other queue pairs use too.
     Shared(Arc<Mutex<ReceiveQueue>>),
 }
@@ -78,15 +79,14 @@ impl Receives {
     /// The oldest receive; the flag says that a limit was just passed.
     pub(super) fn take(&mut self) -> (Option<ReceiveRequest>, bool) {
         match self {
-            Self::Own(queue) => queue.take(),
-            Self::Shared(queue) => locked(queue).take(),
+            Self::Own(queue) | Self::Shared(queue) => locked(queue).take(),
         }
     }
 
     /// Adds a receive to a queue of the queue pair's own.
     pub(super) fn post(&mut self, request: ReceiveRequest) -> Result<(), PostError> {
         match self {
-            Self::Own(queue) => queue.post(request),
+            Self::Own(queue) => locked(queue).post(request),
             Self::Shared(_) => Err(PostError::SharedReceives),
         }
     }
@@ -94,7 +94,7 @@ impl Receives {
     /// What comes back when the queue pair ends: nothing of a shared queue.
     pub(super) fn flushed(&mut self) -> Option<ReceiveRequest> {
         match self {
-            Self::Own(queue) => queue.take().0,
+            Self::Own(queue) => locked(queue).take().0,
             Self::Shared(_) => None,
         }
     }
