@@ -21,6 +21,13 @@ impl Stag {
         self.0 >> 8
     }
 
+    /// The same entry with the next key: a window's tag after a bind, a region's
+    /// after it was registered again.
+    #[must_use]
+    pub fn next_key(self) -> Self {
+        Self::new(self.index(), self.key().wrapping_add(1))
+    }
+
     /// The consumer's part.
     #[must_use]
     pub fn key(self) -> u8 {

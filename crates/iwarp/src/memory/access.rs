@@ -26,6 +26,12 @@ impl Access {
         self.0 & wanted.0 == wanted.0
     }
 
+    /// Whether a peer may do anything.
+    #[must_use]
+    pub fn is_remote(self) -> bool {
+        self.0 & (Self::REMOTE_READ.0 | Self::REMOTE_WRITE.0 | Self::REMOTE_ATOMIC.0) != 0
+    }
+
     /// The rights as bits, for a C caller.
     #[must_use]
     pub fn bits(self) -> u8 {

@@ -1,0 +1,200 @@
+//! A checked range of registered memory.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{Ordering, fence},
+    },
+};
+
+use super::{
+    AccessError,
+    storage::{Entered, Extent},
+    words,
+};
+
+/// How much is copied out at once for who needs plain bytes.
+const CHUNK_BYTES: usize = 4096;
+
+/// A checked range of registered memory. It keeps the memory alive; a clone
+/// costs a reference count.
+///
+/// Memory of somebody else ([`super::raw`]) may be taken back while a span is
+/// still there. Then bytes written are dropped and bytes read are zero, and
+/// [`super::send`] and [`super::receive`] fail.
+#[derive(Clone)]
+pub struct Span {
+    /// `None`: no bytes.
+    extent: Option<Arc<Extent>>,
+    start: usize,
+    length: usize,
+}
+
+impl Span {
+    /// No bytes.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self { extent: None, start: 0, length: 0 }
+    }
+
+    /// Bytes of an extent.
+    pub(super) fn new(extent: Arc<Extent>, start: usize, length: usize) -> Self {
+        assert!(start.checked_add(length).is_some_and(|end| end <= extent.length()));
+        Self { extent: Some(extent), start, length }
+    }
+
+    /// Its length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// A part of it.
+    ///
+    /// # Panics
+    /// When the part is not inside.
+    #[must_use]
+    pub fn slice(&self, from: usize, length: usize) -> Self {
+        self.check(from, length);
+        Self { extent: self.extent.clone(), start: self.start + from, length }
+    }
+
+    /// Copies bytes in, from the first to the last. Whoever finds one of them
+    /// by an acquiring load (`Region::load`) also finds all that was written
+    /// before this call.
+    ///
+    /// # Panics
+    /// When they do not fit.
+    pub fn write(&self, at: usize, bytes: &[u8]) {
+        self.check(at, bytes.len());
+        if let Some((extent, _inside)) = self.enter() {
+            fence(Ordering::Release);
+            // SAFETY: the extent is alive and entered, and is touched by words.
+            unsafe { words::store(extent.holder(), self.start + at, bytes) };
+        }
+    }
+
+    /// Copies bytes out.
+    ///
+    /// # Panics
+    /// When there are not as many.
+    pub fn read(&self, at: usize, into: &mut [u8]) {
+        self.check(at, into.len());
+        match self.enter() {
+            Some((extent, _inside)) => {
+                // SAFETY: as in `write`.
+                unsafe { words::load(extent.holder(), self.start + at, into) };
+                fence(Ordering::Acquire);
+            }
+            None => into.fill(0),
+        }
+    }
+
+    /// Appends all of it.
+    pub fn append_to(&self, bytes: &mut Vec<u8>) {
+        let length = bytes.len();
+        bytes.resize(length + self.length, 0);
+        self.read(0, &mut bytes[length..]);
+    }
+
+    /// Shows all of it as plain bytes, a few KiB at a time: there is no plain
+    /// reference into memory that others may write.
+    pub fn each_chunk(&self, mut take: impl FnMut(&[u8])) {
+        let mut chunk = [0; CHUNK_BYTES];
+        let mut at = 0;
+        while at < self.length {
+            let chunk = &mut chunk[..CHUNK_BYTES.min(self.length - at)];
+            self.read(at, chunk);
+            take(chunk);
+            at += chunk.len();
+        }
+    }
+
+    /// Adds to its eight bytes and returns what was there, in one step to
+    /// everybody on this host. A bit of `mask` is the most significant of a
+    /// field: no carry leaves it (RFC 7306, section 5.1.1).
+    ///
+    /// # Errors
+    /// [`AccessError::Misaligned`] when these are not eight bytes at a multiple
+    /// of eight, [`AccessError::InvalidStag`] when the memory was taken back.
+    pub fn fetch_add(&self, add: u64, mask: u64) -> Result<u64, AccessError> {
+        self.update(|old| Some(masked_add(old, add, mask)))
+    }
+
+    /// Compares its eight bytes under `compare_mask` and, when they are equal,
+    /// swaps those under `swap_mask`; returns what was there (RFC 7306,
+    /// section 5.1.2).
+    ///
+    /// # Errors
+    /// As for [`Span::fetch_add`].
+    pub fn compare_swap(
+        &self,
+        compare: u64,
+        compare_mask: u64,
+        swap: u64,
+        swap_mask: u64,
+    ) -> Result<u64, AccessError> {
+        self.update(|old| {
+            let equal = (old ^ compare) & compare_mask == 0;
+            equal.then_some((old & !swap_mask) | (swap & swap_mask))
+        })
+    }
+
+    fn update(&self, change: impl Fn(u64) -> Option<u64>) -> Result<u64, AccessError> {
+        if self.length != words::WORD {
+            return Err(AccessError::Misaligned);
+        }
+        let (extent, _inside) = self.enter().ok_or(AccessError::InvalidStag)?;
+        // SAFETY: the extent is alive and entered until the end of this function.
+        let word = unsafe { words::word(extent.holder(), self.start) }.ok_or(AccessError::Misaligned)?;
+        let updated = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
+        Ok(updated.unwrap_or_else(|unchanged| unchanged))
+    }
+
+    /// Whether it is eight bytes that one step can change.
+    pub(super) fn is_word(&self) -> bool {
+        let place = self.extent.as_ref().map_or(0, |extent| extent.base().addr() + self.start);
+        self.length == words::WORD && place.is_multiple_of(words::WORD)
+    }
+
+    /// Its first byte, for the kernel, with what keeps it ours meanwhile.
+    /// `None` for no bytes.
+    pub(super) fn enter_place(&self) -> Option<Option<(*mut u8, Entered<'_>)>> {
+        if self.length == 0 {
+            return None;
+        }
+        Some(self.enter().map(|(extent, inside)| {
+            // SAFETY: checked to be inside when this was made.
+            (unsafe { extent.base().add(self.start) }, inside)
+        }))
+    }
+
+    fn enter(&self) -> Option<(&Extent, Entered<'_>)> {
+        let extent = self.extent.as_deref()?;
+        Some((extent, extent.enter()?))
+    }
+
+    fn check(&self, at: usize, length: usize) {
+        let inside = at.checked_add(length).is_some_and(|end| end <= self.length);
+        assert!(inside, "bytes {at}..+{length} of a span of {}", self.length);
+    }
+}
+
+impl fmt::Debug for Span {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Span").field("length", &self.length).finish_non_exhaustive()
+    }
+}
+
+/// Adds fields whose most significant bits are those of `mask`: without those
+/// bits no carry can leave a field, and their own sum is an exclusive or.
+fn masked_add(old: u64, add: u64, mask: u64) -> u64 {
+    (old & !mask).wrapping_add(add & !mask) ^ ((old ^ add) & mask)
+}

@@ -1,0 +1,275 @@
+//! Where registered bytes live, and who keeps them alive.
+
+use std::{
+    alloc::{Layout, alloc_zeroed, dealloc},
+    any::Any,
+    collections::BTreeMap,
+    fmt, io,
+    ptr::{self, NonNull},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+};
+
+use super::{
+    MemoryError,
+    pin::Pinned,
+    words::{Holder, WORD},
+};
+
+/// From here on memory is mapped: whole pages, zeroed by the kernel when they
+/// are first touched.
+const MAPPED_FROM_BYTES: usize = 64 * 1024;
+/// Small memory begins at a cache line of its own.
+const LINE_BYTES: usize = 64;
+
+/// One allocation.
+pub(super) struct Storage {
+    base: NonNull<u8>,
+    length: usize,
+    origin: Origin,
+    /// Of exclusive memory: what is lent at the moment, by first byte.
+    pub(super) lent: Option<Mutex<BTreeMap<usize, Arc<Extent>>>>,
+}
+
+enum Origin {
+    Heap(Layout),
+    Mapped(usize),
+    Foreign { gate: Gate, _owner: Option<Box<dyn Any + Send + Sync>> },
+}
+
+// SAFETY: the bytes are reached through `Holder`s (atomic accesses) or through
+// the one `Buffer` that owns its range; the pointer itself never changes.
+unsafe impl Send for Storage {}
+// SAFETY: as above.
+unsafe impl Sync for Storage {}
+
+impl Storage {
+    /// Zeroed memory. The allocation ends at a whole word.
+    pub(super) fn new(length: usize, exclusive: bool) -> Result<Arc<Self>, MemoryError> {
+        let size = length.max(1).checked_next_multiple_of(WORD).ok_or(MemoryError::TooLong(length))?;
+        let (base, origin) = if size >= MAPPED_FROM_BYTES { map(size)? } else { allocate(size)? };
+        let lent = exclusive.then(Mutex::default);
+        Ok(Arc::new(Self { base, length, origin, lent }))
+    }
+
+    /// Memory of somebody else.
+    pub(super) fn foreign(
+        base: NonNull<u8>,
+        length: usize,
+        owner: Option<Box<dyn Any + Send + Sync>>,
+    ) -> Self {
+        Self { base, length, origin: Origin::Foreign { gate: Gate::default(), _owner: owner }, lent: None }
+    }
+
+    /// Ends all use of memory that belongs to somebody else: waits for
+    /// accesses under way, refuses later ones. Own memory needs none of it.
+    pub(super) fn close(&self) {
+        if let Origin::Foreign { gate, .. } = &self.origin {
+            gate.close();
+        }
+    }
+}
+
+impl Drop for Storage {
+    fn drop(&mut self) {
+        match self.origin {
+            // SAFETY: allocated with this layout, and nobody is left.
+            Origin::Heap(layout) => unsafe { dealloc(self.base.as_ptr(), layout) },
+            // SAFETY: mapped with this size, and nobody is left.
+            Origin::Mapped(size) => unsafe {
+                libc::munmap(self.base.as_ptr().cast(), size);
+            },
+            Origin::Foreign { .. } => {}
+        }
+    }
+}
+
+fn allocate(size: usize) -> Result<(NonNull<u8>, Origin), MemoryError> {
+    let layout = Layout::from_size_align(size, LINE_BYTES).map_err(|_| MemoryError::TooLong(size))?;
+    // SAFETY: the size is not zero.
+    let base = NonNull::new(unsafe { alloc_zeroed(layout) });
+    let refused = || MemoryError::NoMemory { length_bytes: size, source: io::ErrorKind::OutOfMemory.into() };
+    Ok((base.ok_or_else(refused)?, Origin::Heap(layout)))
+}
+
+fn map(size: usize) -> Result<(NonNull<u8>, Origin), MemoryError> {
+    if isize::try_from(size).is_err() {
+        return Err(MemoryError::TooLong(size));
+    }
+    let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping at a place of the kernel's choice.
+    let base = unsafe { libc::mmap(ptr::null_mut(), size, rights, kind, -1, 0) };
+    if base == libc::MAP_FAILED {
+        return Err(MemoryError::NoMemory { length_bytes: size, source: io::Error::last_os_error() });
+    }
+    let refused = || MemoryError::NoMemory { length_bytes: size, source: io::ErrorKind::OutOfMemory.into() };
+    Ok((NonNull::new(base.cast()).ok_or_else(refused)?, Origin::Mapped(size)))
+}
+
+/// A range of one allocation that is used as a whole: all of a region, or one
+/// buffer. What [`super::Span`]s hold on to.
+pub(super) struct Extent {
+    storage: Arc<Storage>,
+    start: usize,
+    length: usize,
+}
+
+impl Extent {
+    pub(super) fn new(storage: Arc<Storage>, start: usize, length: usize) -> Self {
+        assert!(start.checked_add(length).is_some_and(|end| end <= storage.length));
+        Self { storage, start, length }
+    }
+
+    pub(super) fn whole(storage: Arc<Storage>) -> Self {
+        let length = storage.length;
+        Self::new(storage, 0, length)
+    }
+
+    pub(super) fn storage(&self) -> &Arc<Storage> {
+        &self.storage
+    }
+
+    pub(super) fn start(&self) -> usize {
+        self.start
+    }
+
+    pub(super) fn length(&self) -> usize {
+        self.length
+    }
+
+    pub(super) fn base(&self) -> *mut u8 {
+        // SAFETY: `start` is inside, or one past the last byte.
+        unsafe { self.storage.base.as_ptr().add(self.start) }
+    }
+
+    pub(super) fn holder(&self) -> Holder {
+        Holder { base: self.base(), length: self.length }
+    }
+
+    /// Keeps foreign memory in use until the guard is gone; `None` when it is
+    /// no longer ours. Own memory is held by being referred to.
+    pub(super) fn enter(&self) -> Option<Entered<'_>> {
+        match &self.storage.origin {
+            Origin::Foreign { gate, .. } => gate.enter(),
+            Origin::Heap(_) | Origin::Mapped(_) => Some(Entered(None)),
+        }
+    }
+}
+
+/// Memory to be registered: once, and gone with its registration.
+pub struct Memory {
+    // Unpinned before the memory itself goes.
+    pin: Option<Pinned>,
+    extent: Arc<Extent>,
+    address: u64,
+}
+
+impl Memory {
+    pub(super) fn new(extent: Arc<Extent>, address: u64) -> Self {
+        Self { pin: None, extent, address }
+    }
+
+    /// Keeps its pages in physical memory from now until it is deregistered.
+    /// Nothing needs it here, where the kernel places bytes by virtual address;
+    /// it keeps page faults out of the data path.
+    ///
+    /// # Errors
+    /// [`MemoryError::NotPinned`] when the system refuses (`RLIMIT_MEMLOCK`).
+    pub fn pin(mut self) -> Result<Self, MemoryError> {
+        if self.pin.is_none() {
+            self.pin = Some(Pinned::new(self.extent.base(), self.extent.length())?);
+        }
+        Ok(self)
+    }
+
+    /// Its length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.extent.length()
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether its pages are kept in physical memory.
+    #[must_use]
+    pub fn is_pinned(&self) -> bool {
+        self.pin.is_some()
+    }
+
+    /// The tagged offset of its first byte, unless it is registered zero-based.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    pub(super) fn is_exclusive(&self) -> bool {
+        self.extent.storage.lent.is_some()
+    }
+
+    pub(super) fn extent(&self) -> &Arc<Extent> {
+        &self.extent
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = formatter.debug_struct("Memory");
+        debug.field("address", &self.address).field("length", &self.len()).field("pinned", &self.is_pinned());
+        debug.finish_non_exhaustive()
+    }
+}
+
+/// Counts who is inside foreign memory, so that its owner can have it back.
+/// One that is inside may enter again: that never waits.
+#[derive(Default)]
+struct Gate {
+    state: Mutex<GateState>,
+    left: Condvar,
+}
+
+#[derive(Default)]
+struct GateState {
+    inside: usize,
+    closed: bool,
+}
+
+impl Gate {
+    fn state(&self) -> MutexGuard<'_, GateState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn enter(&self) -> Option<Entered<'_>> {
+        let mut state = self.state();
+        if state.closed {
+            return None;
+        }
+        state.inside += 1;
+        Some(Entered(Some(self)))
+    }
+
+    fn close(&self) {
+        let mut state = self.state();
+        state.closed = true;
+        while state.inside > 0 {
+            state = self.left.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// Somebody is inside.
+pub(super) struct Entered<'a>(Option<&'a Gate>);
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        if let Some(gate) = self.0 {
+            let mut state = gate.state();
+            state.inside -= 1;
+            if state.closed && state.inside == 0 {
+                gate.left.notify_all();
+            }
+        }
+    }
+}

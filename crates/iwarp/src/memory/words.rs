@@ -1,0 +1,160 @@
+//! Copies into and out of memory that others may use at the same time.
+//!
+//! Every access to a byte of a holder (a region, a lent buffer) has one size,
+//! whoever makes it: a byte of an aligned word that lies wholly inside the
+//! holder is accessed with its word as an `AtomicU64`; the few bytes before the
+//! first and after the last such word are accessed as `AtomicU8`. So there are
+//! neither data races nor racing atomic accesses of different sizes, which the
+//! memory model of the language does not define. Part of a word is changed by
+//! compare and swap, so that a neighbour's bytes survive.
+//!
+//! All accesses are relaxed; [`super::Span`] adds the fences.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+
+/// Bytes of a word.
+pub(super) const WORD: usize = size_of::<u64>();
+
+/// What is to be true of a holder: `length` bytes at `base`, one allocation,
+/// alive during the call and never borrowed as a plain reference meanwhile.
+#[derive(Clone, Copy)]
+pub(super) struct Holder {
+    pub(super) base: *mut u8,
+    pub(super) length: usize,
+}
+
+impl Holder {
+    /// Where in its word the byte at `at` is.
+    fn phase(self, at: usize) -> usize {
+        self.base.addr().wrapping_add(at) % WORD
+    }
+
+    /// The whole word around the byte at `at`, if the holder has all of it.
+    fn whole(self, at: usize) -> Option<*mut u8> {
+        let start = at.checked_sub(self.phase(at))?;
+        // SAFETY: `start` is at most `at`, and the word ends inside.
+        (start + WORD <= self.length).then(|| unsafe { self.base.add(start) })
+    }
+
+    /// Whether these bytes are inside.
+    fn contains(self, at: usize, length: usize) -> bool {
+        at.checked_add(length).is_some_and(|end| end <= self.length)
+    }
+}
+
+/// Copies `bytes` to `at`.
+///
+/// # Safety
+/// `holder` is what its type says.
+pub(super) unsafe fn store(holder: Holder, at: usize, bytes: &[u8]) {
+    assert!(holder.contains(at, bytes.len()), "a range was checked when its span was made");
+    let head = head_length(holder, at, bytes.len());
+    let (head, rest) = bytes.split_at(head);
+    let (words, tail) = rest.as_chunks::<WORD>();
+    // SAFETY: the three parts follow one another inside the range checked above;
+    // the words begin at a multiple of their size.
+    unsafe {
+        store_part(holder, at, head);
+        let first = holder.base.add(at + head.len()).cast::<u64>();
+        for (index, word) in words.iter().enumerate() {
+            atomic_word(first.add(index)).store(u64::from_ne_bytes(*word), Relaxed);
+        }
+        store_part(holder, at + bytes.len() - tail.len(), tail);
+    }
+}
+
+/// Copies what is at `at` into `into`.
+///
+/// # Safety
+/// `holder` is what its type says.
+pub(super) unsafe fn load(holder: Holder, at: usize, into: &mut [u8]) {
+    assert!(holder.contains(at, into.len()), "a range was checked when its span was made");
+    let length = into.len();
+    let head = head_length(holder, at, length);
+    let (head, rest) = into.split_at_mut(head);
+    let (words, tail) = rest.as_chunks_mut::<WORD>();
+    // SAFETY: as in `store`.
+    unsafe {
+        load_part(holder, at, head);
+        let first = holder.base.add(at + head.len()).cast::<u64>();
+        for (index, word) in words.iter_mut().enumerate() {
+            *word = atomic_word(first.add(index)).load(Relaxed).to_ne_bytes();
+        }
+        load_part(holder, at + length - tail.len(), tail);
+    }
+}
+
+/// The eight aligned bytes at `at`; `None` when the place is not a whole word
+/// of the holder.
+///
+/// # Safety
+/// `holder` is what its type says, and stays it as long as the word is used.
+pub(super) unsafe fn word<'a>(holder: Holder, at: usize) -> Option<&'a AtomicU64> {
+    if holder.phase(at) != 0 {
+        return None;
+    }
+    let place = holder.whole(at)?;
+    // SAFETY: a whole aligned word of a live holder.
+    Some(unsafe { atomic_word(place.cast()) })
+}
+
+/// Bytes before the first word that begins in the range.
+fn head_length(holder: Holder, at: usize, length: usize) -> usize {
+    ((WORD - holder.phase(at)) % WORD).min(length)
+}
+
+/// # Safety
+/// `place` is aligned, alive and accessed atomically by everybody.
+unsafe fn atomic_word<'a>(place: *mut u64) -> &'a AtomicU64 {
+    // SAFETY: the caller's.
+    unsafe { AtomicU64::from_ptr(place) }
+}
+
+/// Less than a word, all in one word.
+///
+/// # Safety
+/// As for [`store`], the range being inside.
+unsafe fn store_part(holder: Holder, at: usize, bytes: &[u8]) {
+    if bytes.is_empty() {
+        return;
+    }
+    let phase = holder.phase(at);
+    if let Some(place) = holder.whole(at) {
+        // SAFETY: a whole aligned word of a live holder.
+        let word = unsafe { atomic_word(place.cast()) };
+        let mut now = word.load(Relaxed);
+        loop {
+            let mut changed = now.to_ne_bytes();
+            changed[phase..phase + bytes.len()].copy_from_slice(bytes);
+            match word.compare_exchange_weak(now, u64::from_ne_bytes(changed), Relaxed, Relaxed) {
+                Ok(_) => return,
+                Err(other) => now = other,
+            }
+        }
+    }
+    for (index, byte) in bytes.iter().enumerate() {
+        // SAFETY: inside the holder, and of no whole word.
+        unsafe { AtomicU8::from_ptr(holder.base.add(at + index)) }.store(*byte, Relaxed);
+    }
+}
+
+/// Less than a word, all in one word.
+///
+/// # Safety
+/// As for [`load`], the range being inside.
+unsafe fn load_part(holder: Holder, at: usize, into: &mut [u8]) {
+    if into.is_empty() {
+        return;
+    }
+    let phase = holder.phase(at);
+    if let Some(place) = holder.whole(at) {
+        // SAFETY: a whole aligned word of a live holder.
+        let word = unsafe { atomic_word(place.cast()) }.load(Relaxed).to_ne_bytes();
+        into.copy_from_slice(&word[phase..phase + into.len()]);
+        return;
+    }
+    for (index, byte) in into.iter_mut().enumerate() {
+        // SAFETY: inside the holder, and of no whole word.
+        *byte = unsafe { AtomicU8::from_ptr(holder.base.add(at + index)) }.load(Relaxed);
+    }
+}
