@@ -8,6 +8,9 @@
 //! sockets and progress below a queue pair, and [`verbs`] is what a program
 //! uses.
 
+pub mod ddp;
 pub mod memory;
+pub mod mpa;
+pub mod rdmap;
 pub mod stag;
 pub mod work;

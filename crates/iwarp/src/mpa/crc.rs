@@ -1,0 +1,35 @@
+//! CRC32C, a running digest.
+
+use crc_fast::{CrcAlgorithm, Digest};
+
+/// A running CRC32C (RFC 5044, section 4.4: the polynomial of iSCSI, RFC 3720,
+/// section 12.1).
+#[derive(Clone, Debug)]
+pub struct Crc {
+    digest: Digest,
+}
+
+impl Crc {
+    /// Of nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { digest: Digest::new(CrcAlgorithm::Crc32Iscsi) }
+    }
+
+    /// Takes more bytes in.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.digest.update(bytes);
+    }
+
+    /// The CRC of all bytes so far.
+    #[must_use]
+    pub fn finish(&self) -> u32 {
+        (self.digest.finalize() & 0xffff_ffff) as u32
+    }
+}
+
+impl Default for Crc {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,126 @@
+//! The Terminate message (RFC 5040, section 4.8).
+
+use smallvec::SmallVec;
+
+use super::{AtomicRequest, ErrorCode, Opcode, RdmapError, ReadRequest};
+use crate::ddp::{Header, UNTAGGED_BYTES};
+
+/// Bytes of the longest Terminate: control, segment length, DDP header and the
+/// header of an atomic request.
+pub const TERMINATE_MAX: usize = CONTROL_BYTES + LENGTH_BYTES + UNTAGGED_BYTES + AtomicRequest::BYTES;
+
+const CONTROL_BYTES: usize = 4;
+const LENGTH_BYTES: usize = 2;
+
+const LENGTH_VALID: u8 = 0x80;
+const DDP_INCLUDED: u8 = 0x40;
+const RDMAP_INCLUDED: u8 = 0x20;
+
+/// What a Terminate quotes of the segment that was wrong.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Quoted {
+    /// Length of the segment with its DDP header (bit M).
+    pub segment_length: Option<u16>,
+    /// Its DDP header, 14 or 18 bytes; none: empty (bit D).
+    pub ddp: SmallVec<[u8; UNTAGGED_BYTES]>,
+    /// The header of the Read or atomic request that it was; none: empty
+    /// (bit R).
+    pub rdmap: SmallVec<[u8; AtomicRequest::BYTES]>,
+}
+
+/// Says why a stream ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Terminate {
+    /// What went wrong.
+    pub error: ErrorCode,
+    /// In which segment.
+    pub quoted: Quoted,
+}
+
+impl Terminate {
+    /// For an error in a received segment, given as it came: the length of its
+    /// ULPDU, its DDP header, and its request's header (else empty). What of it
+    /// is quoted goes by the error (RFC 5040, section 4.8): errors of the
+    /// transport below and catastrophic ones quote nothing, errors of RDMAP in a
+    /// request quote the request too, all others the length and the DDP header.
+    #[must_use]
+    pub fn about(error: ErrorCode, ulpdu: u16, ddp: &[u8], request: &[u8]) -> Self {
+        let mut quoted = Quoted::default();
+        let [layer, kind, code] = error.numbers();
+        let catastrophic = kind == 0 || matches!([layer, kind, code], [0, 2, 0x07 | 0x08]);
+        if layer < 2 && !catastrophic {
+            quoted.segment_length = Some(ulpdu);
+            quoted.ddp = SmallVec::from_slice(ddp);
+            if layer == 0 {
+                quoted.rdmap = SmallVec::from_slice(request);
+            }
+        }
+        Self { error, quoted }
+    }
+
+    /// For an error that lies in no received segment.
+    #[must_use]
+    pub fn alone(error: ErrorCode) -> Self {
+        Self { error, quoted: Quoted::default() }
+    }
+
+    /// Its bytes, behind the DDP header.
+    #[must_use]
+    pub fn encode(&self) -> SmallVec<[u8; TERMINATE_MAX]> {
+        let [layer, kind, code] = self.error.numbers();
+        let Quoted { segment_length, ddp, rdmap } = &self.quoted;
+        let included = [
+            (segment_length.is_some(), LENGTH_VALID),
+            (!ddp.is_empty(), DDP_INCLUDED),
+            (!rdmap.is_empty(), RDMAP_INCLUDED),
+        ];
+        let bits = included.into_iter().fold(0, |bits, (set, bit)| if set { bits | bit } else { bits });
+        let mut bytes = SmallVec::new();
+        bytes.extend_from_slice(&[layer << 4 | kind & 0x0f, code, bits, 0]);
+        // The field is there when anything follows; bit M says that it counts.
+        if bits != 0 {
+            bytes.extend_from_slice(&segment_length.unwrap_or(0).to_be_bytes());
+        }
+        bytes.extend_from_slice(ddp);
+        bytes.extend_from_slice(rdmap);
+        bytes
+    }
+
+    /// Out of a message. A peer's quotes are taken as far as they go; its error
+    /// counts also when they are cut short.
+    ///
+    /// # Errors
+    ///
+    /// [`RdmapError::Length`] when not even the control field is there.
+    pub fn decode(bytes: &[u8]) -> Result<Self, RdmapError> {
+        let short = RdmapError::Length { bytes: bytes.len(), wanted: CONTROL_BYTES };
+        let (&[first, code, bits, _], rest) = bytes.split_first_chunk::<CONTROL_BYTES>().ok_or(short)?;
+        let error = ErrorCode::from_numbers([first >> 4, first & 0x0f, code]);
+        Ok(Self { error, quoted: Quoted::decode(bits, rest).unwrap_or_default() })
+    }
+}
+
+impl Quoted {
+    fn decode(bits: u8, bytes: &[u8]) -> Option<Self> {
+        let mut quoted = Self::default();
+        let (&length, mut rest) = bytes.split_first_chunk::<LENGTH_BYTES>()?;
+        quoted.segment_length = (bits & LENGTH_VALID != 0).then_some(u16::from_be_bytes(length));
+        if bits & DDP_INCLUDED != 0 {
+            let (ddp, behind) = rest.split_at_checked(Header::length_of(*rest.first()?))?;
+            (quoted.ddp, rest) = (SmallVec::from_slice(ddp), behind);
+        }
+        if bits & RDMAP_INCLUDED != 0 {
+            let request = rest.get(..quoted.request_bytes())?;
+            quoted.rdmap = SmallVec::from_slice(request);
+        }
+        Some(quoted)
+    }
+
+    /// Which request the quoted DDP header announces.
+    fn request_bytes(&self) -> usize {
+        match self.ddp.get(1).map(|control| Opcode::decode(*control)) {
+            Some(Ok(Opcode::AtomicRequest)) => AtomicRequest::BYTES,
+            _ => ReadRequest::BYTES,
+        }
+    }
+}
