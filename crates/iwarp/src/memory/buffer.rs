@@ -10,38 +10,51 @@ use std::{
 };
 
 use super::{
-    Memory, MemoryError, Span,
-    storage::{Extent, Storage},
+    Access, Memory, MemoryError, MemoryTable, Span,
+    storage::{Extent, Storage, Tag},
 };
-use crate::{stag::Stag, work::Segment};
+use crate::{stag::DomainId, work::Segment};
 
-/// An exclusive range of local memory: a slice. To be sent from or received
-/// into it is lent ([`Buffer::lend`]), and is no slice meanwhile. Buffers of one
-/// allocation never overlap.
-///
-/// The memory is registered once, by [`Buffer::memory`], for all buffers that
-/// are split from the first one.
+/// An exclusive range of registered local memory: a slice. To be sent from or
+/// received into it is lent ([`Buffer::lend`]), and is no slice meanwhile.
+/// Buffers of one allocation never overlap and share one tag, which is given up
+/// with the last of them. A peer never reaches a buffer by its tag.
 pub struct Buffer {
     /// Nobody else holds a clone.
     extent: Arc<Extent>,
 }
 
 impl Buffer {
-    /// Zeroed memory; its first byte is aligned to 64 bytes.
+    /// Zeroed memory of a protection domain; its first byte is aligned to 64
+    /// bytes.
     ///
     /// # Errors
-    /// When there is not as much.
-    pub fn new(length: usize) -> Result<Self, MemoryError> {
-        Ok(Self { extent: Arc::new(Extent::whole(Storage::new(length, true)?)) })
+    /// When there is not as much memory, no such domain or no tag left.
+    pub fn new(table: &Arc<MemoryTable>, domain: DomainId, length: usize) -> Result<Self, MemoryError> {
+        Self::register(table, domain, length, Ok)
     }
 
-    /// What is registered: the whole allocation that this buffer is a part of.
-    /// It can be registered for local access only.
-    #[must_use]
-    pub fn memory(&self) -> Memory {
-        let whole = Extent::whole(self.extent.storage().clone());
+    /// The same, with its pages kept in physical memory ([`Memory::pin`]).
+    ///
+    /// # Errors
+    /// As for [`Buffer::new`], and when the system refuses to pin.
+    pub fn pinned(table: &Arc<MemoryTable>, domain: DomainId, length: usize) -> Result<Self, MemoryError> {
+        Self::register(table, domain, length, Memory::pin)
+    }
+
+    fn register(
+        table: &Arc<MemoryTable>,
+        domain: DomainId,
+        length: usize,
+        prepare: impl FnOnce(Memory) -> Result<Memory, MemoryError>,
+    ) -> Result<Self, MemoryError> {
+        let storage = Storage::new(length, true)?;
+        let whole = Extent::whole(storage.clone());
         let address = whole.base().addr() as u64;
-        Memory::new(Arc::new(whole), address)
+        let memory = prepare(Memory::new(Arc::new(whole), address))?;
+        let stag = table.register(domain, memory, Access::LOCAL_WRITE, 0)?;
+        let tag = Arc::new(Tag { table: table.clone(), stag });
+        Ok(Self { extent: Arc::new(Extent::whole(storage).tagged(tag)) })
     }
 
     /// Keeps the first `at` bytes and returns the rest.
@@ -52,19 +65,22 @@ impl Buffer {
     pub fn split_off(&mut self, at: usize) -> Self {
         let (start, length) = (self.extent.start(), self.extent.length());
         assert!(at <= length, "byte {at} of a buffer of {length}");
-        let rest = Extent::new(self.extent.storage().clone(), start + at, length - at);
-        self.extent = Arc::new(Extent::new(self.extent.storage().clone(), start, at));
-        Self { extent: Arc::new(rest) }
+        let part = |start, length| {
+            let extent = Extent::new(self.extent.storage().clone(), start, length);
+            Arc::new(extent.tagged(tag(&self.extent).clone()))
+        };
+        let (first, rest) = (part(start, at), part(start + at, length - at));
+        self.extent = first;
+        Self { extent: rest }
     }
 
-    /// Where it is, for a request; `stag` is the tag of its memory. Such a
-    /// request finds it only while it is lent.
+    /// Where it is, for a request, which finds it only while it is lent.
     ///
     /// # Panics
     /// When it is longer than a request can say (4 GiB).
     #[must_use]
-    pub fn segment(&self, stag: Stag) -> Segment {
-        segment(&self.extent, stag)
+    pub fn segment(&self) -> Segment {
+        segment(&self.extent)
     }
 
     /// Gives it away to requests.
@@ -84,8 +100,9 @@ impl Deref for Buffer {
 
     fn deref(&self) -> &[u8] {
         // SAFETY: initialised when allocated, alive with the extent, and no
-        // other extent overlaps this one, of which there is no clone: a span
-        // needs one, and only a loan gives it out.
+        // other extent that spans are made of overlaps this one, of which there
+        // is no clone: a span needs one, and only a loan gives it out. (The
+        // table's extent of the whole allocation gives out none.)
         unsafe { slice::from_raw_parts(self.extent.base(), self.extent.length()) }
     }
 }
@@ -116,8 +133,8 @@ impl Loan {
     /// # Panics
     /// When it is longer than a request can say (4 GiB).
     #[must_use]
-    pub fn segment(&self, stag: Stag) -> Segment {
-        segment(self.extent(), stag)
+    pub fn segment(&self) -> Segment {
+        segment(self.extent())
     }
 
     /// Its length in bytes.
@@ -194,9 +211,13 @@ fn lent(extent: &Arc<Extent>) -> MutexGuard<'_, BTreeMap<usize, Arc<Extent>>> {
     lent.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn segment(extent: &Extent, stag: Stag) -> Segment {
+fn tag(extent: &Extent) -> &Arc<Tag> {
+    extent.tag().unwrap_or_else(|| unreachable!("buffers are registered when they are made"))
+}
+
+fn segment(extent: &Extent) -> Segment {
     let Ok(length) = u32::try_from(extent.length()) else {
         panic!("a request takes less than 4 GiB of one buffer: split it");
     };
-    Segment { stag, address: extent.base().addr() as u64, length }
+    Segment { stag: tag(extent).stag, address: extent.base().addr() as u64, length }
 }

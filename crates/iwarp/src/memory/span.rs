@@ -13,6 +13,7 @@ use super::{
     storage::{Entered, Extent},
     words,
 };
+use crate::mpa::Crc;
 
 /// How much is copied out at once for who needs plain bytes.
 const CHUNK_BYTES: usize = 4096;
@@ -115,6 +116,11 @@ impl Span {
             take(chunk);
             at += chunk.len();
         }
+    }
+
+    /// Takes all of it into a running CRC.
+    pub fn crc32c(&self, running: &mut Crc) {
+        self.each_chunk(|bytes| running.update(bytes));
     }
 
     /// Adds to its eight bytes and returns what was there, in one step to

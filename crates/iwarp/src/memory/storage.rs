@@ -10,10 +10,11 @@ use std::{
 };
 
 use super::{
-    MemoryError,
+    MemoryError, MemoryTable,
     pin::Pinned,
     words::{Holder, WORD},
 };
+use crate::stag::Stag;
 
 /// From here on memory is mapped: whole pages, zeroed by the kernel when they
 /// are first touched.
@@ -111,12 +112,36 @@ pub(super) struct Extent {
     storage: Arc<Storage>,
     start: usize,
     length: usize,
+    /// Of a buffer: ends when the last buffer of the allocation is gone.
+    tag: Option<Arc<Tag>>,
+}
+
+/// The registration that all buffers of an allocation share.
+pub(super) struct Tag {
+    pub(super) table: Arc<MemoryTable>,
+    pub(super) stag: Stag,
+}
+
+impl Drop for Tag {
+    fn drop(&mut self) {
+        // Refused only if somebody else gave the tag up: then it is done.
+        let _ = self.table.deregister(self.stag);
+    }
 }
 
 impl Extent {
     pub(super) fn new(storage: Arc<Storage>, start: usize, length: usize) -> Self {
         assert!(start.checked_add(length).is_some_and(|end| end <= storage.length));
-        Self { storage, start, length }
+        Self { storage, start, length, tag: None }
+    }
+
+    /// The same with the registration that it is found by.
+    pub(super) fn tagged(self, tag: Arc<Tag>) -> Self {
+        Self { tag: Some(tag), ..self }
+    }
+
+    pub(super) fn tag(&self) -> Option<&Arc<Tag>> {
+        self.tag.as_ref()
     }
 
     pub(super) fn whole(storage: Arc<Storage>) -> Self {
