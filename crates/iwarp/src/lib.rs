@@ -11,6 +11,7 @@
 pub mod ddp;
 pub mod memory;
 pub mod mpa;
+pub mod queue_pair;
 pub mod rdmap;
 pub mod stag;
 pub mod work;

@@ -16,6 +16,14 @@ impl Crc {
         Self { digest: Digest::new(CrcAlgorithm::Crc32Iscsi) }
     }
 
+    /// Of bytes that stand together.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> u32 {
+        let mut crc = Self::new();
+        crc.update(bytes);
+        crc.finish()
+    }
+
     /// Takes more bytes in.
     pub fn update(&mut self, bytes: &[u8]) {
         self.digest.update(bytes);

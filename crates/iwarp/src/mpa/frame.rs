@@ -130,6 +130,22 @@ impl Framer {
         out.extend_from_slice(&self.place.close().unwrap_or(0).to_le_bytes());
     }
 
+    /// There are no markers: an FPDU can be written in one piece and sealed.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        !self.place.markers
+    }
+
+    /// Appends pad and CRC to an FPDU without markers whose length and ULPDU
+    /// stand in `out` from `from` on.
+    pub fn seal(&mut self, from: usize, out: &mut Vec<u8>) {
+        let length = out.len() - from;
+        out.extend_from_slice(&[0; 3][..length.next_multiple_of(4) - length]);
+        let crc = if self.place.crc.is_some() { Crc::of(&out[from..]) } else { 0 };
+        out.extend_from_slice(&crc.to_le_bytes());
+        self.place.position += (out.len() - from) as u64;
+    }
+
     /// Position in the stream of the next byte.
     #[must_use]
     pub fn position(&self) -> u64 {
@@ -237,6 +253,34 @@ impl Deframer {
                 Field::Crc => return self.trailer(stream),
             }
         }
+    }
+
+    /// The ULPDU of a complete FPDU at the front of `stream`, taken off there
+    /// in one step; `None` when it has to be taken apart with
+    /// [`Deframer::next`]: there are markers, or not all of it has come.
+    ///
+    /// # Errors
+    ///
+    /// Its CRC is wrong.
+    pub fn whole<'a>(&mut self, stream: &mut &'a [u8]) -> Result<Option<&'a [u8]>, MpaError> {
+        if self.place.markers || !self.between() {
+            return Ok(None);
+        }
+        let Some((&length, _)) = stream.split_first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
+        let ulpdu = LENGTH_BYTES..LENGTH_BYTES + usize::from(u16::from_be_bytes(length));
+        let padded = ulpdu.end.next_multiple_of(4);
+        let Some((fpdu, later)) = stream.split_at_checked(padded + CRC_BYTES) else { return Ok(None) };
+        if let Some(&received) = fpdu.last_chunk()
+            && self.place.crc.is_some()
+        {
+            let (received, computed) = (u32::from_le_bytes(received), Crc::of(&fpdu[..padded]));
+            if received != computed {
+                return Err(MpaError::Crc { received, computed });
+            }
+        }
+        self.place.position += fpdu.len() as u64;
+        *stream = later;
+        Ok(fpdu.get(ulpdu))
     }
 
     /// Bytes of the ULPDU that follow next without anything between them: so

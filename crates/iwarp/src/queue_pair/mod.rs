@@ -2,16 +2,25 @@
 //! and received bytes go in, bytes to send and completions come out. No
 //! sockets, no clock, no threads.
 //!
-//! [`Machine`] is the face; behind it `send` turns requests into messages,
-//! `transmit` cuts them into FPDUs for a [`Batch`], `receive` takes the stream
+//! [`Machine`] is the face; behind it `transmit` chooses what is sent next,
+//! `message` cuts it into FPDUs for a [`Batch`], `receive` takes the stream
 //! apart, `place` puts payload into memory, `deliver` ends messages, and
-//! `ending` keeps the states in which a queue pair stops.
+//! `ending` is how a connection ends.
 
 mod batch;
+mod deliver;
+mod ending;
+mod limits;
 mod machine;
+mod message;
+mod place;
+mod receive;
 mod receives;
+mod send_queue;
+mod transmit;
 
 pub use batch::Batch;
+pub use limits::Limits;
 pub use machine::Machine;
 pub use receives::{ReceiveQueue, Receives};
 
@@ -105,21 +114,4 @@ pub enum PostError {
     /// Receives are posted to the shared queue.
     #[error("this queue pair uses a shared receive queue; post there")]
     SharedReceives,
-}
-
-/// How much a queue pair takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Requests in the send queue.
-    pub send_queue: usize,
-    /// Segments of one request.
-    pub segments: usize,
-    /// Inline bytes of one request.
-    pub inline_bytes: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { send_queue: 256, segments: 16, inline_bytes: 512 }
-    }
 }

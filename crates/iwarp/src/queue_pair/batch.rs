@@ -1,0 +1,168 @@
+//! The bytes that go out next: headers and small payload in one arena, large
+//! payload where it lies in registered memory.
+
+use smallvec::SmallVec;
+
+use crate::memory::{Piece, Span};
+
+/// A batch is not made longer than this many bytes without CRCs: what a
+/// socket buffer takes at once.
+const LONGEST_BYTES: usize = 1 << 20;
+/// With CRCs it is shorter, so that the bytes are still in a core's cache when
+/// the socket copies them.
+const LONGEST_CHECKED_BYTES: usize = 256 << 10;
+/// Nor is it made of more pieces than one call of a socket should gather.
+const MOST_PIECES: usize = 64;
+/// Nor does the arena grow beyond this, by more than one FPDU with markers.
+const ARENA_BYTES: usize = 48 << 10;
+/// An arena that is kept while nothing is sent.
+const ARENA_IDLE_BYTES: usize = 16 << 10;
+
+/// No request ends with this FPDU.
+pub(super) const NO_REQUEST: u64 = u64::MAX;
+
+/// A part of the batch.
+#[derive(Debug)]
+enum Part {
+    /// Bytes of the arena.
+    Bytes { from: usize, to: usize },
+    /// Payload in registered memory.
+    Memory(Span),
+}
+
+impl Part {
+    fn len(&self) -> usize {
+        match self {
+            Self::Bytes { from, to } => to - from,
+            Self::Memory(span) => span.len(),
+        }
+    }
+}
+
+/// Where an FPDU of the batch ends.
+#[derive(Clone, Copy, Debug)]
+struct Border {
+    end: usize,
+    /// The request whose last FPDU this is, or [`NO_REQUEST`].
+    serial: u64,
+}
+
+/// FPDUs that wait for the socket.
+#[derive(Debug, Default)]
+pub struct Batch {
+    pub(super) arena: Vec<u8>,
+    /// Bytes of the arena from here on are in no part yet.
+    open: usize,
+    parts: Vec<Part>,
+    first_part: usize,
+    borders: Vec<Border>,
+    first_border: usize,
+    /// Bytes of parts, and how many of them the socket took.
+    length: usize,
+    gone: usize,
+}
+
+impl Batch {
+    /// Nothing to send.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes that the socket has not taken yet.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.length - self.gone
+    }
+
+    /// What a socket is to send next, in order.
+    pub fn pieces<'a>(&'a self, into: &mut SmallVec<[Piece<'a>; 64]>) {
+        into.clear();
+        into.extend(self.parts[self.first_part..].iter().map(|part| match part {
+            Part::Bytes { from, to } => Piece::Bytes(&self.arena[*from..*to]),
+            Part::Memory(span) => Piece::Memory(span),
+        }));
+    }
+
+    /// Whether another FPDU should wait for the next batch.
+    pub(super) fn is_full(&self, checked: bool) -> bool {
+        let longest = if checked { LONGEST_CHECKED_BYTES } else { LONGEST_BYTES };
+        self.length + (self.arena.len() - self.open) >= longest
+            || self.parts.len() + 2 > MOST_PIECES
+            || self.arena.len() >= ARENA_BYTES
+    }
+
+    /// Payload that stays where it is.
+    pub(super) fn memory(&mut self, span: Span) {
+        self.close_bytes();
+        self.length += span.len();
+        self.parts.push(Part::Memory(span));
+    }
+
+    /// An FPDU is complete.
+    pub(super) fn border(&mut self, serial: u64) {
+        let end = self.length + (self.arena.len() - self.open);
+        self.borders.push(Border { end, serial });
+    }
+
+    /// The batch is complete.
+    pub(super) fn close_bytes(&mut self) {
+        if self.open < self.arena.len() {
+            self.length += self.arena.len() - self.open;
+            self.parts.push(Part::Bytes { from: self.open, to: self.arena.len() });
+            self.open = self.arena.len();
+        }
+    }
+
+    /// The socket took so many bytes, at most [`Batch::len`].
+    pub(super) fn sent(&mut self, bytes: usize) {
+        let mut left = bytes.min(self.len());
+        self.gone += left;
+        while left > 0 {
+            let part = &mut self.parts[self.first_part];
+            let length = part.len();
+            if left >= length {
+                left -= length;
+                // Lets go of the memory: its request may complete now.
+                *part = Part::Bytes { from: 0, to: 0 };
+                self.first_part += 1;
+                continue;
+            }
+            match part {
+                Part::Bytes { from, .. } => *from += left,
+                Part::Memory(span) => *span = span.slice(left, length - left),
+            }
+            left = 0;
+        }
+    }
+
+    /// The next request whose last byte the socket took.
+    pub(super) fn gone(&mut self) -> Option<u64> {
+        while let Some(border) = self.borders.get(self.first_border) {
+            if border.end > self.gone {
+                return None;
+            }
+            self.first_border += 1;
+            if border.serial != NO_REQUEST {
+                return Some(border.serial);
+            }
+        }
+        None
+    }
+
+    /// Forgets everything; the arena stays.
+    pub(super) fn clear(&mut self) {
+        self.arena.clear();
+        self.parts.clear();
+        self.borders.clear();
+        (self.open, self.first_part, self.first_border) = (0, 0, 0);
+        (self.length, self.gone) = (0, 0);
+    }
+
+    /// Gives back what a busy time made grow.
+    pub(super) fn rest(&mut self) {
+        if self.arena.capacity() > ARENA_IDLE_BYTES && self.arena.is_empty() {
+            self.arena.shrink_to(ARENA_IDLE_BYTES);
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The end of a segment: messages that are complete reach the consumer, in
+//! the order of their queue (RFC 5040, section 5.5).
+
+use super::machine::Machine;
+use super::place::Receiving;
+use super::send_queue::Awaited;
+use super::transmit::{Asked, next};
+use super::{Side, ending};
+use crate::ddp::Header;
+use crate::memory::Invalidator;
+use crate::rdmap::{AtomicRequest, AtomicResponse, ErrorCode, Opcode, RdmapError, ReadRequest, Terminate};
+use crate::stag::Stag;
+use crate::work::{Completed, Completion, Status};
+
+impl Machine {
+    /// All of a segment is where it belongs.
+    pub(super) fn deliver(&mut self, header: &Header, opcode: Opcode) -> Result<(), ErrorCode> {
+        match opcode {
+            Opcode::Write => self.writing = !header.last(),
+            Opcode::ReadResponse => self.deliver_response(header.last())?,
+            Opcode::Send
+            | Opcode::SendInvalidate
+            | Opcode::SendSolicited
+            | Opcode::SendSolicitedInvalidate => self.deliver_send(header, opcode)?,
+            Opcode::Immediate | Opcode::ImmediateSolicited => self.deliver_immediate(opcode),
+            Opcode::ReadRequest => {
+                let request = ReadRequest::decode(self.body()).map_err(RdmapError::code)?;
+                let msn = next(&mut self.peer_request_msn);
+                self.asked.push_back(Asked::Read { msn, request });
+            }
+            Opcode::AtomicRequest => {
+                let request = AtomicRequest::decode(self.body()).map_err(RdmapError::code)?;
+                let msn = next(&mut self.peer_request_msn);
+                self.asked.push_back(Asked::Atomic { msn, request });
+            }
+            Opcode::AtomicResponse => self.deliver_original()?,
+            Opcode::Terminate => {
+                let terminate = Terminate::decode(self.body()).map_err(RdmapError::code)?;
+                self.terminated(terminate);
+            }
+        }
+        Ok(())
+    }
+
+    fn body(&self) -> &[u8] {
+        &self.fpdu.body[..self.fpdu.body_have]
+    }
+
+    /// A segment of a Send. The message is complete when its last segment and
+    /// as many bytes as it has came.
+    fn deliver_send(&mut self, header: &Header, opcode: Opcode) -> Result<(), ErrorCode> {
+        let payload = self.fpdu.payload();
+        let Some(receiving) = &mut self.receiving else {
+            // The message that made us ready.
+            next(&mut self.peer_send_msn);
+            return Ok(());
+        };
+        receiving.received += payload;
+        let complete = receiving.end.is_some_and(|end| receiving.received >= end);
+        if !complete {
+            return Ok(());
+        }
+        let invalidated = match header {
+            Header::Untagged { ulp_reserved, .. } if opcode.invalidates() => Some(Stag(*ulp_reserved)),
+            _ => None,
+        };
+        if let Some(stag) = invalidated {
+            // RFC 5040, section 5.3: invalidated before the message is
+            // delivered.
+            let done = self.memory.invalidate(self.domain, self.id, stag, Invalidator::Remote);
+            done.map_err(ending::protection)?;
+        }
+        next(&mut self.peer_send_msn);
+        if let Some(receiving) = self.receiving.take() {
+            let bytes = receiving.end.unwrap_or(0);
+            let completion = Completion {
+                bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+                invalidated,
+                solicited: opcode.solicited(),
+                ..self.received(receiving, Completed::Receive, Status::Success)
+            };
+            self.completions.push_back((Side::Receive, completion));
+        }
+        Ok(())
+    }
+
+    /// Immediate data takes a receive and leaves its memory alone (RFC 7306,
+    /// section 6).
+    fn deliver_immediate(&mut self, opcode: Opcode) {
+        next(&mut self.peer_send_msn);
+        let immediate = self.body().first_chunk().copied();
+        if let Some(receiving) = self.receiving.take() {
+            let completion = Completion {
+                bytes: 8,
+                immediate,
+                solicited: opcode.solicited(),
+                ..self.received(receiving, Completed::ReceiveImmediate, Status::Success)
+            };
+            self.completions.push_back((Side::Receive, completion));
+        }
+    }
+
+    /// A completion of a receive. Its memory is let go first: the consumer may
+    /// have it back as soon as it sees the completion.
+    pub(super) fn received(
+        &mut self,
+        receiving: Receiving,
+        completed: Completed,
+        status: Status,
+    ) -> Completion {
+        self.lent.clear();
+        Completion {
+            id: receiving.id,
+            queue_pair: self.id,
+            completed,
+            status,
+            bytes: 0,
+            immediate: None,
+            invalidated: None,
+            solicited: false,
+        }
+    }
+
+    /// A segment of a Read Response.
+    fn deliver_response(&mut self, last: bool) -> Result<(), ErrorCode> {
+        let payload = u32::try_from(self.fpdu.payload()).unwrap_or(u32::MAX);
+        match self.awaited.front_mut() {
+            Some(Awaited::Read { received, .. }) => *received += payload,
+            Some(Awaited::Ready) => {}
+            _ => return Err(ErrorCode::UnexpectedOpcode),
+        }
+        if !last {
+            return Ok(());
+        }
+        let Some(Awaited::Read { serial, sink, invalidate, .. }) = self.awaited.pop_front() else {
+            return Ok(());
+        };
+        self.lent.clear();
+        let invalid = invalidate
+            && self.memory.invalidate(self.domain, self.id, sink.stag, Invalidator::Local).is_err();
+        if invalid {
+            self.queue.done(serial, Status::LocalOperation);
+            self.terminate_locally();
+        } else {
+            self.queue.done(serial, Status::Success);
+        }
+        Ok(())
+    }
+
+    /// The value that an atomic operation found.
+    fn deliver_original(&mut self) -> Result<(), ErrorCode> {
+        let response = AtomicResponse::decode(self.body()).map_err(RdmapError::code)?;
+        next(&mut self.peer_response_msn);
+        match self.awaited.front() {
+            Some(Awaited::Atomic { serial, identifier, span }) if *identifier == response.request => {
+                span.write(0, &response.original.to_ne_bytes());
+                let serial = *serial;
+                self.awaited.pop_front();
+                self.queue.done(serial, Status::Success);
+                Ok(())
+            }
+            _ => Err(ErrorCode::UnexpectedOpcode),
+        }
+    }
+}

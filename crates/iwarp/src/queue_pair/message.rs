@@ -1,0 +1,169 @@
+//! A message on its way out, cut into segments that fit the MULPDU.
+
+use smallvec::SmallVec;
+
+use super::batch::{Batch, NO_REQUEST};
+use crate::ddp::{Header, TAGGED_BYTES, UNTAGGED_BYTES};
+use crate::memory::Span;
+use crate::mpa::Framer;
+use crate::rdmap::Opcode;
+use crate::stag::Stag;
+use crate::work::InlineData;
+
+/// Payload up to this length is copied behind its header, so that a small
+/// message is one contiguous piece: cheaper than gathering it.
+const COPIED_BYTES: usize = 2048;
+
+/// Registered memory, piece after piece.
+pub(super) type Spans = SmallVec<[Span; 4]>;
+
+/// Which header the segments get.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    Untagged { opcode: Opcode, queue: u32, msn: u32, invalidate: Stag },
+    Tagged { opcode: Opcode, stag: Stag, address: u64 },
+}
+
+/// Where the payload comes from.
+#[derive(Debug)]
+pub(super) enum Source {
+    Bytes(InlineData),
+    Memory {
+        spans: Spans,
+        /// Where the next segment begins.
+        span: usize,
+        at: usize,
+    },
+}
+
+/// A message and how much of it was cut off.
+#[derive(Debug)]
+pub(super) struct Message {
+    pub kind: Kind,
+    pub source: Source,
+    pub length: u32,
+    pub done: u32,
+    /// The request that it carries out, or [`NO_REQUEST`].
+    pub serial: u64,
+}
+
+impl Message {
+    pub(super) fn new(kind: Kind, source: Source, length: u32, serial: u64) -> Self {
+        Self { kind, source, length, done: 0, serial }
+    }
+
+    /// A message that answers or asks with a few bytes.
+    pub(super) fn of_bytes(kind: Kind, bytes: &[u8], serial: u64) -> Self {
+        let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        Self::new(kind, Source::Bytes(InlineData::from_slice(bytes)), length, serial)
+    }
+
+    /// Appends the next segment as an FPDU of at most `mulpdu` bytes; true when
+    /// it was the last one (RFC 5041, section 5.1: the segments of a message
+    /// in increasing order).
+    pub(super) fn segment(&mut self, mulpdu: usize, framer: &mut Framer, batch: &mut Batch) -> bool {
+        let left = (self.length - self.done) as usize;
+        let header_bytes = match self.kind {
+            Kind::Tagged { .. } => TAGGED_BYTES,
+            Kind::Untagged { .. } => UNTAGGED_BYTES,
+        };
+        // A multiple of eight keeps the next segment's memory aligned.
+        let most = (mulpdu - header_bytes) & !7;
+        let (payload, last) = if left <= mulpdu - header_bytes { (left, true) } else { (most, false) };
+        let (header, _) = self.header(last).encode();
+        let header = &header[..header_bytes];
+        let ulpdu = u16::try_from(header_bytes + payload).unwrap_or(u16::MAX);
+        if payload <= COPIED_BYTES && framer.is_plain() {
+            let from = batch.arena.len();
+            batch.arena.extend_from_slice(&ulpdu.to_be_bytes());
+            batch.arena.extend_from_slice(header);
+            self.source.copy(self.done as usize, payload, &mut batch.arena);
+            framer.seal(from, &mut batch.arena);
+        } else {
+            framer.begin(ulpdu, &mut batch.arena);
+            framer.bytes(header, &mut batch.arena);
+            self.payload(payload, framer, batch);
+            framer.finish(&mut batch.arena);
+        }
+        self.done += u32::try_from(payload).unwrap_or(0);
+        batch.border(if last { self.serial } else { NO_REQUEST });
+        last
+    }
+
+    fn header(&self, last: bool) -> Header {
+        match self.kind {
+            Kind::Untagged { opcode, queue, msn, invalidate } => Header::Untagged {
+                last,
+                queue,
+                msn,
+                offset: self.done,
+                ulp: opcode.control(),
+                ulp_reserved: invalidate.0,
+            },
+            Kind::Tagged { opcode, stag, address } => Header::Tagged {
+                last,
+                stag,
+                offset: address.wrapping_add(u64::from(self.done)),
+                ulp: opcode.control(),
+            },
+        }
+    }
+
+    /// Payload that stays where it is, or, between markers, is copied: pieces
+    /// of 512 bytes are not worth gathering.
+    fn payload(&mut self, length: usize, framer: &mut Framer, batch: &mut Batch) {
+        if framer.is_plain()
+            && let Source::Memory { .. } = self.source
+        {
+            self.source.advance(length, |part| {
+                if let Some(crc) = framer.crc() {
+                    part.each_chunk(|chunk| crc.update(chunk));
+                }
+                framer.passed(part.len());
+                batch.memory(part);
+            });
+        } else {
+            let mut copy = Vec::with_capacity(length);
+            self.source.copy(self.done as usize, length, &mut copy);
+            framer.bytes(&copy, &mut batch.arena);
+        }
+    }
+}
+
+impl Source {
+    /// The given segments of memory, read from their beginning.
+    pub(super) fn memory(spans: Spans) -> Self {
+        Self::Memory { spans, span: 0, at: 0 }
+    }
+
+    /// Appends the next bytes; inline bytes are counted from `done`.
+    fn copy(&mut self, done: usize, length: usize, out: &mut Vec<u8>) {
+        match self {
+            Self::Bytes(bytes) => {
+                out.extend_from_slice(bytes.get(done..done + length).unwrap_or_default());
+            }
+            Self::Memory { spans, span: 0, at: 0 } if spans.len() == 1 && spans[0].len() == length => {
+                spans[0].append_to(out);
+            }
+            Self::Memory { .. } => self.advance(length, |part| part.append_to(out)),
+        }
+    }
+
+    /// Hands out the next bytes of memory, piece by piece.
+    fn advance(&mut self, length: usize, mut each: impl FnMut(Span)) {
+        let Self::Memory { spans, span, at } = self else { return };
+        let mut left = length;
+        while left > 0 {
+            let Some(current) = spans.get(*span) else { return };
+            let now = left.min(current.len() - *at);
+            if now > 0 {
+                each(current.slice(*at, now));
+            }
+            left -= now;
+            *at += now;
+            if *at == current.len() {
+                (*span, *at) = (*span + 1, 0);
+            }
+        }
+    }
+}

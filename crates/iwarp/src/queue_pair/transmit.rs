@@ -1,0 +1,416 @@
+//! What is sent next: requests of the send queue in their order, and in turn
+//! with them the answers to the peer's Reads and atomics.
+
+use super::State;
+use super::batch::{Batch, NO_REQUEST};
+use super::ending::protection;
+use super::machine::Machine;
+use super::message::{Kind, Message, Source, Spans};
+use super::send_queue::Awaited;
+use crate::ddp::Header;
+use crate::memory::{Access, AccessError, Invalidator, MemoryTable, Span};
+use crate::mpa::Rtr;
+use crate::rdmap::{AtomicOperation, AtomicRequest, AtomicResponse, Opcode, ReadRequest, queue};
+use crate::stag::{DomainId, Stag};
+use crate::work::{Data, Operation, Remote, Segment, Status};
+
+/// A Read or atomic request of the peer's that was not answered yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Asked {
+    Read { msn: u32, request: ReadRequest },
+    Atomic { msn: u32, request: AtomicRequest },
+}
+
+/// What came of looking for the next message.
+enum Next {
+    Message(Message),
+    /// Something was done that needs no message.
+    Done,
+    Nothing,
+}
+
+impl Machine {
+    /// Builds the next batch if the last one is gone, and lends it.
+    pub fn outgoing(&mut self) -> &Batch {
+        if self.batch.is_empty() {
+            self.fill();
+        }
+        &self.batch
+    }
+
+    /// The socket took so many bytes of the batch. Sends and Writes whose last
+    /// byte went are complete.
+    pub fn sent(&mut self, bytes: usize) {
+        self.batch.sent(bytes);
+        while let Some(serial) = self.batch.gone() {
+            self.queue.gone(serial);
+        }
+        if self.batch.is_empty() {
+            self.batch.clear();
+            self.all_sent();
+        }
+        self.queue.retire(self.id, &mut self.completions);
+    }
+
+    fn fill(&mut self) {
+        if matches!(self.state, State::Idle | State::Error) {
+            return;
+        }
+        if self.state == State::Terminate {
+            self.send_terminate();
+            return;
+        }
+        // A responder sends nothing before the initiator's first FPDU came
+        // (RFC 5044, section 7.1.2).
+        if self.first_missing {
+            return;
+        }
+        if let Some(rtr) = self.ready_to_receive.take() {
+            self.send_ready(rtr);
+        }
+        while !self.batch.is_full(self.checked) && self.state != State::Terminate {
+            let Some(mut message) = self.current.take().or_else(|| self.next_message()) else { break };
+            if !self.still_readable(&mut message) {
+                break;
+            }
+            if !message.segment(self.mulpdu, &mut self.framer, &mut self.batch) {
+                self.current = Some(message);
+            }
+        }
+        self.batch.close_bytes();
+        if self.batch.is_empty() {
+            self.batch.rest();
+        }
+        self.queue.retire(self.id, &mut self.completions);
+    }
+
+    /// Own requests and answers take turns, a message each, so that neither
+    /// waits for the other for ever. Messages are not interleaved (RFC 5041,
+    /// section 5.3: in the order in which they were handed down).
+    fn next_message(&mut self) -> Option<Message> {
+        self.answers_first = !self.answers_first;
+        for answers in [self.answers_first, !self.answers_first] {
+            loop {
+                match if answers { self.next_answer() } else { self.next_request() } {
+                    Next::Message(message) => return Some(message),
+                    Next::Done => {}
+                    Next::Nothing => break,
+                }
+                if self.state == State::Terminate {
+                    return None;
+                }
+            }
+        }
+        None
+    }
+
+    /// The initiator's first message in a peer-to-peer set-up: no bytes
+    /// (RFC 6581, section 9.2).
+    fn send_ready(&mut self, rtr: Rtr) {
+        // A zero-length Write needs no valid tag; Linux' siw names this one.
+        const ANY: Stag = Stag(1);
+        let mut message = match rtr {
+            Rtr::Write => Message::of_bytes(
+                Kind::Tagged { opcode: Opcode::Write, stag: ANY, address: 0 },
+                &[],
+                NO_REQUEST,
+            ),
+            Rtr::Send => {
+                let msn = next(&mut self.send_msn);
+                Message::of_bytes(untagged(Opcode::Send, queue::SEND, msn), &[], NO_REQUEST)
+            }
+            Rtr::Read => {
+                self.awaited.push_back(Awaited::Ready);
+                let request =
+                    ReadRequest { sink: ANY, sink_offset: 0, length: 0, source: ANY, source_offset: 0 };
+                let msn = next(&mut self.request_msn);
+                Message::of_bytes(
+                    untagged(Opcode::ReadRequest, queue::REQUEST, msn),
+                    &request.encode(),
+                    NO_REQUEST,
+                )
+            }
+        };
+        message.segment(self.mulpdu, &mut self.framer, &mut self.batch);
+    }
+
+    fn next_request(&mut self) -> Next {
+        let Some((serial, entry)) = self.queue.waiting() else { return Next::Nothing };
+        if entry.request.fence && !self.awaited.is_empty() {
+            return Next::Nothing;
+        }
+        let asks = super::send_queue::answered(&entry.request.operation);
+        if asks && self.awaited.len() >= self.ord {
+            return Next::Nothing;
+        }
+        entry.progress = super::send_queue::Progress::Sending;
+        let begun = match &mut entry.request.operation {
+            Operation::Send { data, solicited, invalidate } => {
+                let opcode = match (*solicited, *invalidate) {
+                    (false, None) => Opcode::Send,
+                    (false, Some(_)) => Opcode::SendInvalidate,
+                    (true, None) => Opcode::SendSolicited,
+                    (true, Some(_)) => Opcode::SendSolicitedInvalidate,
+                };
+                let kind = Kind::Untagged {
+                    opcode,
+                    queue: queue::SEND,
+                    msn: self.send_msn,
+                    invalidate: invalidate.unwrap_or_default(),
+                };
+                gathered(&self.memory, self.domain, data).map(|(source, length)| {
+                    next(&mut self.send_msn);
+                    Message::new(kind, source, length, serial)
+                })
+            }
+            Operation::Write { data, remote } => {
+                let kind = Kind::Tagged { opcode: Opcode::Write, stag: remote.stag, address: remote.address };
+                gathered(&self.memory, self.domain, data)
+                    .map(|(source, length)| Message::new(kind, source, length, serial))
+            }
+            Operation::Immediate { data, solicited } => {
+                let opcode = if *solicited { Opcode::ImmediateSolicited } else { Opcode::Immediate };
+                let msn = next(&mut self.send_msn);
+                Ok(Message::of_bytes(untagged(opcode, queue::SEND, msn), data, serial))
+            }
+            Operation::LocalInvalidate { .. } | Operation::BindWindow { .. } => {
+                return self.local_operation(serial);
+            }
+            Operation::Read { sink, remote, invalidate } => {
+                let (sink, remote, invalidate) = (*sink, *remote, *invalidate);
+                self.begin_read(serial, sink, remote, invalidate)
+            }
+            Operation::FetchAdd { sink, remote, add, mask } => {
+                let operation = AtomicOperation::FetchAdd { add: *add, mask: *mask };
+                let (sink, remote) = (*sink, *remote);
+                self.begin_atomic(serial, sink, remote, operation)
+            }
+            Operation::CompareSwap { sink, remote, compare, compare_mask, swap, swap_mask } => {
+                let operation = AtomicOperation::CompareSwap {
+                    swap: *swap,
+                    swap_mask: *swap_mask,
+                    compare: *compare,
+                    compare_mask: *compare_mask,
+                };
+                let (sink, remote) = (*sink, *remote);
+                self.begin_atomic(serial, sink, remote, operation)
+            }
+        };
+        match begun {
+            Ok(message) => {
+                self.queue.length(serial, if asks { self.answer_length(serial) } else { message.length });
+                self.queue.begun();
+                Next::Message(message)
+            }
+            Err(_) => self.local_failure(serial, Status::LocalProtection),
+        }
+    }
+
+    /// What needs no message: it is carried out when its turn comes, after
+    /// everything before it was handed to the wire.
+    fn local_operation(&mut self, serial: u64) -> Next {
+        let Some((_, entry)) = self.queue.waiting() else { return Next::Nothing };
+        let failed = match &entry.request.operation {
+            Operation::LocalInvalidate { stag } => {
+                let done = self.memory.invalidate(self.domain, self.id, *stag, Invalidator::Local);
+                done.is_err().then_some(Status::LocalOperation)
+            }
+            Operation::BindWindow { window, memory, access } => {
+                let bound = self.memory.bind_window(self.id, self.domain, *window, *memory, *access);
+                bound.is_err().then_some(Status::WindowBind)
+            }
+            _ => None,
+        };
+        if let Some(status) = failed {
+            return self.local_failure(serial, status);
+        }
+        self.queue.begun();
+        self.queue.done(serial, Status::Success);
+        Next::Done
+    }
+
+    /// A local error ends the stream; the peer hears that it is not its fault
+    /// (RFC 5040, section 7.2).
+    fn local_failure(&mut self, serial: u64, status: Status) -> Next {
+        self.queue.begun();
+        self.queue.done(serial, status);
+        self.terminate_locally();
+        Next::Nothing
+    }
+
+    fn begin_read(
+        &mut self,
+        serial: u64,
+        sink: Segment,
+        remote: Remote,
+        invalidate: bool,
+    ) -> Result<Message, AccessError> {
+        // A Read of no bytes touches no memory (RFC 5040, section 5.2).
+        let span = match sink.length {
+            0 => None,
+            _ => Some(self.memory.local(self.domain, sink, true)?),
+        };
+        let request = ReadRequest {
+            sink: sink.stag,
+            sink_offset: sink.address,
+            length: sink.length,
+            source: remote.stag,
+            source_offset: remote.address,
+        };
+        let msn = next(&mut self.request_msn);
+        self.awaited.push_back(Awaited::Read { serial, sink, span, received: 0, invalidate });
+        let kind = untagged(Opcode::ReadRequest, queue::REQUEST, msn);
+        Ok(Message::of_bytes(kind, &request.encode(), serial))
+    }
+
+    fn begin_atomic(
+        &mut self,
+        serial: u64,
+        sink: Segment,
+        remote: Remote,
+        operation: AtomicOperation,
+    ) -> Result<Message, AccessError> {
+        let span = self.memory.local(self.domain, sink, true)?;
+        let msn = next(&mut self.request_msn);
+        let request = AtomicRequest { operation, request: msn, stag: remote.stag, offset: remote.address };
+        self.awaited.push_back(Awaited::Atomic { serial, identifier: msn, span });
+        let kind = untagged(Opcode::AtomicRequest, queue::REQUEST, msn);
+        Ok(Message::of_bytes(kind, &request.encode(), serial))
+    }
+
+    /// Bytes that the answer to the request that was just begun brings.
+    fn answer_length(&self, serial: u64) -> u32 {
+        match self.awaited.back() {
+            Some(Awaited::Read { serial: of, sink, .. }) if *of == serial => sink.length,
+            _ => 8,
+        }
+    }
+
+    /// Answers in the order of the requests (RFC 5040, section 5.5).
+    fn next_answer(&mut self) -> Next {
+        let Some(asked) = self.asked.pop_front() else { return Next::Nothing };
+        match asked {
+            Asked::Read { request, .. } => match self.source_of(&request, 0) {
+                Ok(source) => {
+                    let kind = Kind::Tagged {
+                        opcode: Opcode::ReadResponse,
+                        stag: request.sink,
+                        address: request.sink_offset,
+                    };
+                    self.answering = Some(asked);
+                    Next::Message(Message::new(kind, source, request.length, NO_REQUEST))
+                }
+                Err(error) => self.refuse(asked, error),
+            },
+            Asked::Atomic { request, .. } => match self.carry_out(&request) {
+                Ok(original) => {
+                    let response = AtomicResponse { request: request.request, original };
+                    let msn = next(&mut self.response_msn);
+                    let kind = untagged(Opcode::AtomicResponse, queue::ATOMIC_RESPONSE, msn);
+                    Next::Message(Message::of_bytes(kind, &response.encode(), NO_REQUEST))
+                }
+                Err(error) => self.refuse(asked, error),
+            },
+        }
+    }
+
+    /// The memory that a Read asks for, from an offset on.
+    pub(super) fn source_of(&self, request: &ReadRequest, done: u32) -> Result<Source, AccessError> {
+        if request.length == done {
+            return Ok(Source::Bytes(crate::work::InlineData::new()));
+        }
+        let address = request.source_offset.wrapping_add(u64::from(done));
+        let length = request.length - done;
+        self.memory
+            .remote(self.domain, self.id, request.source, address, length, Access::REMOTE_READ)
+            .map(|span| Source::memory(std::iter::once(span).collect()))
+    }
+
+    fn carry_out(&self, request: &AtomicRequest) -> Result<u64, AccessError> {
+        let span: Span = self.memory.remote(
+            self.domain,
+            self.id,
+            request.stag,
+            request.offset,
+            8,
+            Access::REMOTE_ATOMIC,
+        )?;
+        match request.operation {
+            AtomicOperation::FetchAdd { add, mask } => span.fetch_add(add, mask),
+            AtomicOperation::CompareSwap { swap, swap_mask, compare, compare_mask } => {
+                span.compare_swap(compare, compare_mask, swap, swap_mask)
+            }
+        }
+    }
+
+    /// A long response goes out in many batches. Its tag is looked up again for
+    /// each: memory that was deregistered meanwhile is not sent.
+    fn still_readable(&mut self, message: &mut Message) -> bool {
+        if !self.batch.is_empty() || message.done == 0 || message.serial != NO_REQUEST {
+            return true;
+        }
+        let Some(Asked::Read { request, .. }) = self.answering else { return true };
+        match self.source_of(&request, message.done) {
+            Ok(source) => {
+                message.source = source;
+                true
+            }
+            Err(error) => {
+                if let Some(asked) = self.answering.take() {
+                    self.refuse(asked, error);
+                }
+                false
+            }
+        }
+    }
+
+    /// The peer may not have what it asked for: the stream ends, and the
+    /// Terminate quotes its request (RFC 5040, section 4.8).
+    fn refuse(&mut self, asked: Asked, error: AccessError) -> Next {
+        let (opcode, msn, body) = match &asked {
+            Asked::Read { msn, request } => (Opcode::ReadRequest, *msn, &request.encode()[..]),
+            Asked::Atomic { msn, request } => (Opcode::AtomicRequest, *msn, &request.encode()[..]),
+        };
+        let header = Header::Untagged {
+            last: true,
+            queue: queue::REQUEST,
+            msn,
+            offset: 0,
+            ulp: opcode.control(),
+            ulp_reserved: 0,
+        };
+        self.terminate_request(protection(error), &header, body);
+        Next::Nothing
+    }
+}
+
+/// Data of a request as it will be read, and its length.
+fn gathered(memory: &MemoryTable, domain: DomainId, data: &mut Data) -> Result<(Source, u32), AccessError> {
+    match data {
+        Data::Inline(bytes) => {
+            let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+            Ok((Source::Bytes(std::mem::take(bytes)), length))
+        }
+        Data::Gather(segments) => {
+            let mut spans = Spans::new();
+            let mut length = 0;
+            for segment in segments.iter().filter(|segment| segment.length > 0) {
+                spans.push(memory.local(domain, *segment, false)?);
+                length += segment.length;
+            }
+            Ok((Source::memory(spans), length))
+        }
+    }
+}
+
+fn untagged(opcode: Opcode, queue: u32, msn: u32) -> Kind {
+    Kind::Untagged { opcode, queue, msn, invalidate: Stag::default() }
+}
+
+/// The number of the next message of a queue (RFC 5041, section 4.3: counts
+/// from one, and on from 2^32 - 1 to zero).
+pub(super) fn next(msn: &mut u32) -> u32 {
+    let this = *msn;
+    *msn = msn.wrapping_add(1);
+    this
+}
