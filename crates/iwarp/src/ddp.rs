@@ -65,7 +65,7 @@ pub enum DdpError {
 }
 
 impl DdpError {
-    /// What a Terminate says of it (RFC 5041, section 8). A segment that ends
+    /// What a Terminate says of it (RFC 5041, section 7.2). A segment that ends
     /// within its header has no error of its own there; the length field that
     /// said so is MPA's, which is also what Linux' siw answers.
     #[must_use]

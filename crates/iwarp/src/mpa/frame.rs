@@ -51,7 +51,10 @@ impl Place {
     /// Steps over the CRC; says what it must be.
     fn close(&mut self) -> Option<u32> {
         self.position += CRC_BYTES as u64;
-        self.crc.as_mut().map(|crc| std::mem::take(crc).finish())
+        let crc = self.crc.as_mut()?;
+        let finished = crc.finish();
+        crc.restart();
+        Some(finished)
     }
 
     /// How far back the FPDU began, as a marker here says it. An FPDU of more

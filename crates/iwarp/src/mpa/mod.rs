@@ -98,7 +98,7 @@ pub enum MpaError {
 }
 
 impl MpaError {
-    /// What a Terminate says of it (RFC 5044, section 8; RFC 6581, section 6).
+    /// What a Terminate says of it (RFC 5044, section 8; RFC 6581, section 8).
     #[must_use]
     pub fn code(&self) -> ErrorCode {
         match self {

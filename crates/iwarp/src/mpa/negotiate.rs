@@ -4,7 +4,7 @@ use super::MpaError;
 use super::setup::{Enhanced, Kind, NOT_NEGOTIATED, SetupFrame};
 
 /// The ready-to-receive messages that a side is willing to use (RFC 6581,
-/// section 4.1).
+/// section 9.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RtrKinds {
     /// A zero-length Send.
@@ -178,7 +178,8 @@ pub fn respond(
     Ok((reply, agreed))
 }
 
-/// The responder's half of the enhanced negotiation (RFC 6581, section 4).
+/// The responder's half of the enhanced negotiation (RFC 6581, sections 9.1
+/// and 9.2).
 fn answer(offer: &Offer, asked: &Enhanced, agreed: &mut Agreed) -> Enhanced {
     // Each side's ORD ends no higher than the other's IRD. What the initiator
     // does not negotiate is not answered with a number either.
@@ -210,7 +211,7 @@ fn lower(can: u16, asked: u16) -> u16 {
 /// The responder rejected, or answers what was not asked. After
 /// [`MpaError::InsufficientIrd`] and [`MpaError::NoMatchingRtr`] a Terminate
 /// says so to the responder, who believes in the connection (RFC 6581,
-/// section 4).
+/// sections 9.1 and 9.2).
 pub fn conclude(offer: &Offer, reply: &SetupFrame) -> Result<Agreed, MpaError> {
     if reply.revision != offer.revision {
         return Err(MpaError::OtherRevision { request: offer.revision, reply: reply.revision });
@@ -218,7 +219,7 @@ pub fn conclude(offer: &Offer, reply: &SetupFrame) -> Result<Agreed, MpaError> {
     if reply.reject {
         return Err(MpaError::Rejected { private_data: reply.private_data.clone() });
     }
-    // RFC 6581, section 4.1: an enhanced Request has an enhanced Reply.
+    // RFC 6581, section 6: an enhanced Request has an enhanced Reply.
     if reply.enhanced.is_some() != (offer.revision >= 2) {
         return Err(MpaError::Enhanced);
     }

@@ -6,7 +6,7 @@ use super::MpaError;
 /// section 7.1.1: PD_Length is at most 512).
 pub const PRIVATE_DATA_MAX: usize = 512;
 
-/// An IRD or ORD that is not negotiated (RFC 6581, section 4.2: all fourteen
+/// An IRD or ORD that is not negotiated (RFC 6581, section 9.1: all fourteen
 /// bits set).
 pub const NOT_NEGOTIATED: u16 = 0x3fff;
 
@@ -45,7 +45,7 @@ impl Kind {
 }
 
 /// The two words before the private data of an enhanced frame (RFC 6581,
-/// section 4.2).
+/// section 9).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Enhanced {
     /// How many Reads of the peer's the sender of the frame serves at once.
@@ -148,7 +148,7 @@ impl SetupFrame {
             return Err(MpaError::EarlyData { bytes: behind });
         }
         let mut enhanced = None;
-        // RFC 6581, section 4.1: bit S has a meaning from revision 2 on; in
+        // RFC 6581, section 6: bit S has a meaning from revision 2 on; in
         // revision 1 it is one of the reserved bits, which are not checked.
         if revision >= 2 && flags & FLAG_ENHANCED != 0 {
             let (words, rest) = private_data.split_first_chunk().ok_or(MpaError::Enhanced)?;

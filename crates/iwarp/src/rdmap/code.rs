@@ -81,8 +81,8 @@ pub enum ErrorCode {
 }
 
 /// Layer, type and code of each. RDMAP's stand in RFC 5040, section 4.8; DDP's
-/// in RFC 5041, section 8.2; MPA's in RFC 5044, section 8 and RFC 6581, section
-/// 6.
+/// in RFC 5041, section 7.2; MPA's in RFC 5044, section 8 and RFC 6581, section
+/// 8.
 const TABLE: [(ErrorCode, [u8; 3]); 33] = [
     (ErrorCode::RdmapCatastrophic, [0, 0, 0x00]),
     (ErrorCode::ProtectionStag, [0, 1, 0x00]),

@@ -3,7 +3,7 @@
 use super::RdmapError;
 use crate::stag::Stag;
 
-/// Bytes of an immediate data message (RFC 7306, section 6.1).
+/// Bytes of an immediate data message (RFC 7306, section 6.2).
 pub const IMMEDIATE_BYTES: usize = 8;
 
 /// Asks for memory of the peer's (RFC 5040, section 4.4).
@@ -54,7 +54,7 @@ impl ReadRequest {
     }
 }
 
-/// What an atomic request does (RFC 7306, section 5.1 and 5.2).
+/// What an atomic request does (RFC 7306, sections 5.1.1 and 5.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtomicOperation {
     /// Adds.

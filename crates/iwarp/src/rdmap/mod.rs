@@ -14,7 +14,7 @@ use crate::ddp::Header;
 /// The version of this protocol (RFC 5040, section 4.1: RV is 1).
 const VERSION: u8 = 1;
 
-/// Queues of the untagged model (RFC 5040, section 4.2; RFC 7306, section 4).
+/// Queues of the untagged model (RFC 5040, section 4.2; RFC 7306, section 4.2).
 pub mod queue {
     /// Sends and immediate data.
     pub const SEND: u32 = 0;
@@ -26,7 +26,7 @@ pub mod queue {
     pub const ATOMIC_RESPONSE: u32 = 3;
 }
 
-/// What a message does (RFC 5040, figure 4; RFC 7306, figure 3).
+/// What a message does (RFC 5040, section 4.1; RFC 7306, section 4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Opcode {
@@ -131,7 +131,7 @@ impl Opcode {
     }
 
     /// The operation of a segment, which must also be of the right kind and in
-    /// the right queue (RFC 5040, figure 4; RFC 7306, section 4).
+    /// the right queue (RFC 5040, section 4.2; RFC 7306, section 4.2).
     ///
     /// # Errors
     ///
@@ -163,7 +163,7 @@ impl Opcode {
         }
     }
 
-    /// The peer's consumer is woken (RFC 5040, section 5.3; RFC 7306, section 6).
+    /// The peer's consumer is woken (RFC 5040, section 5.3; RFC 7306, section 6.3).
     #[must_use]
     pub fn solicited(self) -> bool {
         matches!(self, Self::SendSolicited | Self::SendSolicitedInvalidate | Self::ImmediateSolicited)
