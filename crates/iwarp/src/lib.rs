@@ -13,5 +13,7 @@ pub mod memory;
 pub mod mpa;
 pub mod queue_pair;
 pub mod rdmap;
+pub mod rnic;
 pub mod stag;
+pub mod verbs;
 pub mod work;

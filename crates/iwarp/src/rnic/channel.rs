@@ -2,14 +2,23 @@
 
 use std::{
     collections::VecDeque,
+    io,
+    mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, Weak},
     time::{Duration, Instant},
 };
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::{
+    event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll},
+    io::Errno,
+};
+use smallvec::SmallVec;
 
-use crate::rnic::{Rnic, VerbsError};
+use crate::rnic::{VerbsError, completion_queue::Shared, locked};
+
+/// Descriptors that one look at an epoll brings.
+const EVENTS: usize = 64;
 
 /// A queue whose descriptor is readable while something is in it.
 #[derive(Debug)]
@@ -26,7 +35,7 @@ impl<T> Signalled<T> {
     }
 
     pub(crate) fn push(&self, item: T) {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = locked(&self.queue);
         queue.push_back(item);
         if queue.len() == 1 {
             // The counter is far from its end: it is cleared when the queue
@@ -36,7 +45,7 @@ impl<T> Signalled<T> {
     }
 
     pub(crate) fn try_next(&self) -> Option<T> {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = locked(&self.queue);
         let item = queue.pop_front()?;
         if queue.is_empty() {
             let _ = rustix::io::read(&self.descriptor, &mut [0u8; 8]);
@@ -71,35 +80,88 @@ pub(crate) fn readable(descriptor: BorrowedFd<'_>, end: Option<Instant>) -> bool
         match poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], left.as_ref()) {
             Ok(0) => return false,
             Ok(_) => return true,
-            Err(rustix::io::Errno::INTR) => {}
+            Err(Errno::INTR) => {}
             Err(_) => return false,
         }
     }
 }
 
+/// What an epoll has ready now, by the numbers it was given.
+pub(super) fn ready(epoll: BorrowedFd<'_>, into: &mut Vec<u64>) -> io::Result<()> {
+    let mut events = [MaybeUninit::uninit(); EVENTS];
+    match epoll::wait(epoll, &mut events, Some(&Timespec::default())) {
+        Ok((events, _)) => into.extend(events.iter().map(|event| event.data.u64())),
+        // Whoever asks will ask again.
+        Err(Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
+}
+
 /// A completion event channel: tells which armed completion queue got a
 /// completion. With inline progress its descriptor is also readable while a
-/// socket has something to do, and [`CompletionChannel::next`] does it.
+/// socket of its queues has something to do, and [`CompletionChannel::next`]
+/// does it. Clones name the same one.
 #[derive(Clone, Debug)]
 pub struct CompletionChannel {
-    pub(crate) events: Arc<Signalled<u64>>,
+    inside: Arc<Inside>,
+}
+
+#[derive(Debug)]
+struct Inside {
+    events: Signalled<u64>,
+    /// Of the events and of the sockets of all queues with inline progress.
+    epoll: OwnedFd,
+    queues: Mutex<Vec<Weak<Shared>>>,
 }
 
 impl CompletionChannel {
-    /// A channel without queues.
-    pub fn new(_rnic: &Rnic) -> Result<Self, VerbsError> {
-        Ok(Self { events: Arc::new(Signalled::new()?) })
+    /// A channel; queues come to it when they are created.
+    ///
+    /// # Errors
+    /// There is no descriptor left.
+    pub fn new() -> Result<Self, VerbsError> {
+        let events = Signalled::new()?;
+        let failed = |error: Errno| VerbsError::System { step: "completion channel", source: error.into() };
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
+        epoll::add(&epoll, &events, epoll::EventData::new_u64(0), epoll::EventFlags::IN).map_err(failed)?;
+        Ok(Self { inside: Arc::new(Inside { events, epoll, queues: Mutex::default() }) })
     }
 
     /// The number of the next queue that has an event (the queue is disarmed
     /// then); waits up to `timeout` (`None`: for ever).
+    #[must_use]
     pub fn next(&self, timeout: Option<Duration>) -> Option<u64> {
-        self.events.next(timeout)
+        let inside = &*self.inside;
+        let end = timeout.map(|timeout| Instant::now() + timeout);
+        loop {
+            if let Some(token) = inside.events.try_next() {
+                return Some(token);
+            }
+            let queues: SmallVec<[_; 8]> = locked(&inside.queues).iter().filter_map(Weak::upgrade).collect();
+            let moved = queues.iter().fold(false, |moved, queue| moved | queue.turn());
+            if !moved && !readable(inside.epoll.as_fd(), end) {
+                return inside.events.try_next();
+            }
+        }
+    }
+
+    pub(super) fn add(&self, driver: BorrowedFd<'_>, queue: Weak<Shared>) -> Result<(), VerbsError> {
+        epoll::add(&self.inside.epoll, driver, epoll::EventData::new_u64(1), epoll::EventFlags::IN)
+            .map_err(|error| VerbsError::System { step: "completion channel", source: error.into() })?;
+        let mut queues = locked(&self.inside.queues);
+        queues.retain(|queue| queue.strong_count() > 0);
+        queues.push(queue);
+        Ok(())
+    }
+
+    pub(super) fn raise(&self, token: u64) {
+        self.inside.events.push(token);
     }
 }
 
 impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.events.as_fd()
+        self.inside.epoll.as_fd()
     }
 }

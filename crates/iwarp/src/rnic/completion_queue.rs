@@ -1,11 +1,27 @@
 //! Completion queues.
 
-use std::sync::Arc;
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Condvar, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
 use crate::{
-    rnic::{CompletionChannel, Rnic, VerbsError},
-    work::Completion,
+    rnic::{
+        AsyncEvent, CompletionChannel, Rnic, VerbsError,
+        channel::readable,
+        device::{Attributes, Device, Progress},
+        driver::Driver,
+        locked,
+    },
+    work::{Completion, Status},
 };
+
+/// How long [`CompletionQueue::wait`] polls before it sleeps.
+const SPIN: Duration = Duration::from_micros(50);
 
 /// Which completion raises an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +30,12 @@ pub enum Notify {
     Next,
     /// The next that the peer solicited, or that is in error.
     Solicited,
+}
+
+impl Notify {
+    fn wants(self, completion: &Completion) -> bool {
+        self == Self::Next || completion.solicited || completion.status != Status::Success
+    }
 }
 
 /// The queue got more completions than it holds and is lost.
@@ -28,37 +50,215 @@ pub struct CompletionQueue {
 }
 
 #[derive(Debug)]
-struct Shared {}
+pub(super) struct Shared {
+    device: Arc<Device>,
+    token: u64,
+    capacity: usize,
+    ring: Mutex<Ring>,
+    /// Length of the ring, for a look without its mutex.
+    filled: AtomicUsize,
+    overrun: AtomicBool,
+    /// Threads asleep in `wait`.
+    sleepers: AtomicUsize,
+    arrival: Condvar,
+    channel: Option<CompletionChannel>,
+    /// Inline: what polling turns.
+    driver: Option<Driver>,
+}
+
+#[derive(Debug, Default)]
+struct Ring {
+    entries: VecDeque<Completion>,
+    armed: Option<Notify>,
+}
 
 impl CompletionQueue {
-    /// A queue for `capacity` completions. With a channel, its events carry
-    /// `token`; asynchronous events carry it too.
+    /// A queue for `capacity` completions. `token` names it in the events of
+    /// the channel and in asynchronous events.
+    ///
+    /// # Errors
+    /// The capacity is out of range, or there is no descriptor left.
     pub fn new(
         rnic: &Rnic,
         capacity: u32,
         token: u64,
         channel: Option<&CompletionChannel>,
     ) -> Result<Self, VerbsError> {
-        let _ = (rnic, capacity, token, channel);
-        Ok(Self { shared: Arc::new(Shared {}) })
+        Attributes::check("capacity of a completion queue", capacity, rnic.attributes().max_completions)?;
+        let inline = rnic.device.options.progress == Progress::Inline;
+        let shared = Arc::new(Shared {
+            device: rnic.device.clone(),
+            token,
+            capacity: capacity as usize,
+            ring: Mutex::default(),
+            filled: AtomicUsize::new(0),
+            overrun: AtomicBool::new(false),
+            sleepers: AtomicUsize::new(0),
+            arrival: Condvar::new(),
+            channel: channel.cloned(),
+            driver: inline.then(Driver::inline),
+        });
+        if let (Some(channel), Some(driver)) = (channel, &shared.driver) {
+            channel.add(driver.epoll()?, Arc::downgrade(&shared))?;
+        }
+        Ok(Self { shared })
     }
 
     /// Takes completions into `into`, oldest first; how many there were. With
     /// inline progress an empty queue first looks at its sockets.
+    ///
+    /// # Errors
+    /// [`Overrun`], after what had room was taken.
     pub fn poll(&self, into: &mut [Completion]) -> Result<usize, Overrun> {
-        let _ = (into, &self.shared);
-        Ok(0)
+        let shared = &*self.shared;
+        if !shared.look() {
+            return shared.sound().map(|()| 0);
+        }
+        let mut ring = locked(&shared.ring);
+        let count = into.len().min(ring.entries.len());
+        for (place, completion) in into.iter_mut().zip(ring.entries.drain(..count)) {
+            *place = completion;
+        }
+        shared.filled.store(ring.entries.len(), Ordering::Release);
+        Ok(count)
     }
 
     /// Takes the oldest completion.
+    ///
+    /// # Errors
+    /// As for [`CompletionQueue::poll`].
     pub fn poll_one(&self) -> Result<Option<Completion>, Overrun> {
-        Ok(None)
+        let shared = &*self.shared;
+        if !shared.look() {
+            return shared.sound().map(|()| None);
+        }
+        let mut ring = locked(&shared.ring);
+        let completion = ring.entries.pop_front();
+        shared.filled.store(ring.entries.len(), Ordering::Release);
+        Ok(completion)
+    }
+
+    /// Polls for a short while, then sleeps, until there is a completion or
+    /// `timeout` is over.
+    ///
+    /// # Errors
+    /// As for [`CompletionQueue::poll`].
+    pub fn wait(&self, timeout: Duration) -> Result<Option<Completion>, Overrun> {
+        let begin = Instant::now();
+        loop {
+            if let Some(completion) = self.poll_one()? {
+                return Ok(Some(completion));
+            }
+            let waited = begin.elapsed();
+            if waited >= timeout {
+                return Ok(None);
+            }
+            if waited >= SPIN {
+                self.shared.sleep(begin + timeout);
+            }
+        }
     }
 
     /// Asks for one event on the channel. Completions that are in the queue
     /// already raise none: poll again after arming.
+    ///
+    /// # Errors
+    /// As for [`CompletionQueue::poll`].
     pub fn arm(&self, notify: Notify) -> Result<(), Overrun> {
-        let _ = notify;
+        self.shared.sound()?;
+        let mut ring = locked(&self.shared.ring);
+        // The wider one stays.
+        if ring.armed != Some(Notify::Next) {
+            ring.armed = Some(notify);
+        }
         Ok(())
+    }
+
+    /// How many completions it holds at most.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        u32::try_from(self.shared.capacity).unwrap_or(u32::MAX)
+    }
+
+    /// Adds a completion; true when there was no room for it.
+    pub(super) fn push(&self, completion: Completion) -> bool {
+        self.shared.push(completion)
+    }
+
+    pub(super) fn driver(&self) -> Option<&Driver> {
+        self.shared.driver.as_ref()
+    }
+
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    pub(super) fn device(&self) -> &Arc<Device> {
+        &self.shared.device
+    }
+}
+
+impl Shared {
+    /// Whether something is in the ring, after a look at the sockets if not.
+    fn look(&self) -> bool {
+        if self.filled.load(Ordering::Acquire) > 0 {
+            return true;
+        }
+        let Some(driver) = &self.driver else { return false };
+        driver.turn();
+        self.filled.load(Ordering::Acquire) > 0
+    }
+
+    /// Looks at the sockets; whether something moved.
+    pub(super) fn turn(&self) -> bool {
+        self.driver.as_ref().is_some_and(|driver| {
+            let turned = driver.turn();
+            turned.progress || turned.more
+        })
+    }
+
+    fn sound(&self) -> Result<(), Overrun> {
+        if self.overrun.load(Ordering::Acquire) { Err(Overrun) } else { Ok(()) }
+    }
+
+    fn push(&self, completion: Completion) -> bool {
+        let raised = {
+            let mut ring = locked(&self.ring);
+            if ring.entries.len() >= self.capacity {
+                drop(ring);
+                if !self.overrun.swap(true, Ordering::AcqRel) {
+                    self.device.events.push(AsyncEvent::CompletionQueueOverrun { token: self.token });
+                }
+                return true;
+            }
+            ring.entries.push_back(completion);
+            self.filled.store(ring.entries.len(), Ordering::Release);
+            ring.armed.take_if(|armed| armed.wants(&completion)).is_some()
+        };
+        if raised && let Some(channel) = &self.channel {
+            channel.raise(self.token);
+        }
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            // It counted itself and looked at the ring under the ring's mutex,
+            // and lets go of that only by sleeping.
+            self.arrival.notify_all();
+        }
+        false
+    }
+
+    fn sleep(&self, end: Instant) {
+        if let Some(driver) = &self.driver {
+            if let Ok(epoll) = driver.epoll() {
+                readable(epoll, Some(end));
+            }
+            return;
+        }
+        let ring = locked(&self.ring);
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        if ring.entries.is_empty() {
+            let left = end.saturating_duration_since(Instant::now());
+            let _ = self.arrival.wait_timeout(ring, left).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 }

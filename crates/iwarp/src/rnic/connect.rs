@@ -1,12 +1,32 @@
-//! Connection set-up: the initiator's side, and what both sides agree on.
+//! Connection set-up: the initiator's side, the responder's answer, and what
+//! both sides agree on.
 
 use std::{
+    io,
     net::SocketAddr,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    time::Duration,
+    sync::Arc,
+    time::{Duration, Instant},
 };
 
-use crate::rnic::ConnectError;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, epoll, poll},
+    time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime},
+};
+use socket2::Socket;
+
+use crate::{
+    ddp,
+    mpa::{Agreed, Framer, Kind, MpaError, Offer, RtrKinds, SetupFrame, conclude, initiate, respond},
+    queue_pair::State,
+    rdmap::{Opcode, Terminate, queue},
+    rnic::{
+        ConnectError, Incoming,
+        link::{Age, Link},
+        queue_pair::Handle,
+        setup::{FrameReader, Prepared, await_socket, connected, send_all, socket},
+    },
+};
 
 /// How to connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +46,8 @@ pub struct ConnectOptions {
     /// Either side may send first: a ready-to-receive message opens the
     /// connection. Needs revision 2.
     pub peer_to_peer: bool,
+    /// From where; `None` leaves it to the kernel.
+    pub local: Option<SocketAddr>,
     /// For all of it: TCP, request, reply.
     pub timeout: Duration,
     /// For the reply once the request is sent.
@@ -42,6 +64,7 @@ impl Default for ConnectOptions {
             markers: false,
             revision: 2,
             peer_to_peer: false,
+            local: None,
             timeout: Duration::from_secs(10),
             reply_timeout: Duration::from_secs(5),
         }
@@ -96,7 +119,7 @@ pub struct Established {
     /// This side connected.
     pub initiator: bool,
     /// Bytes of an FPDU's upper-layer data unit, at most (RFC 5044, section
-    /// 4.3).
+    /// 4.5).
     pub mulpdu_bytes: usize,
 }
 
@@ -105,18 +128,312 @@ pub struct Established {
 /// Dropped, the attempt ends and the queue pair is idle again.
 #[derive(Debug)]
 pub struct Connecting {
-    descriptor: OwnedFd,
+    attempt: Attempt,
+    epoll: OwnedFd,
+    timer: OwnedFd,
 }
 
 impl Connecting {
+    pub(super) fn new(attempt: Attempt) -> Result<Self, ConnectError> {
+        let failed =
+            |error: rustix::io::Errno| ConnectError::System { step: "watch a set-up", source: error.into() };
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
+            .map_err(failed)?;
+        epoll::add(&epoll, &timer, epoll::EventData::new_u64(0), epoll::EventFlags::IN).map_err(failed)?;
+        if let Some(socket) = &attempt.socket {
+            epoll::add(&epoll, socket, epoll::EventData::new_u64(1), attempt.interest()).map_err(failed)?;
+        }
+        let connecting = Self { attempt, epoll, timer };
+        connecting.set_timer();
+        Ok(connecting)
+    }
+
     /// Goes on without waiting: the agreement once there is one.
+    ///
+    /// # Errors
+    /// [`ConnectError`]; the queue pair is idle again.
     pub fn advance(&mut self) -> Result<Option<Established>, ConnectError> {
-        Ok(None)
+        let before = self.attempt.interest();
+        let established = self.attempt.advance()?;
+        if let Some(socket) = &self.attempt.socket
+            && self.attempt.interest() != before
+        {
+            epoll::modify(&self.epoll, socket, epoll::EventData::new_u64(1), self.attempt.interest())
+                .map_err(|error| ConnectError::System { step: "watch a set-up", source: error.into() })?;
+            self.set_timer();
+        }
+        Ok(established)
+    }
+
+    fn set_timer(&self) {
+        let left = self.attempt.end.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
+        if let Ok(it_value) = Timespec::try_from(left) {
+            let once = Itimerspec { it_interval: Timespec::default(), it_value };
+            // Setting a timer that exists to a time that is valid can not fail.
+            let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
+        }
     }
 }
 
 impl AsFd for Connecting {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.descriptor.as_fd()
+        self.epoll.as_fd()
     }
+}
+
+/// The initiator's side, one step after the other.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    handle: Arc<Handle>,
+    /// Gone when it belongs to the connection.
+    socket: Option<Socket>,
+    peer: SocketAddr,
+    offer: Offer,
+    request: Vec<u8>,
+    reply_timeout: Duration,
+    /// What is waited for: TCP's handshake, or the Reply.
+    reply: Option<FrameReader>,
+    began: Instant,
+    end: Instant,
+}
+
+impl Attempt {
+    pub(super) fn start(
+        handle: Arc<Handle>,
+        peer: SocketAddr,
+        options: &ConnectOptions,
+    ) -> Result<Self, ConnectError> {
+        let kinds = RtrKinds { send: false, write: true, read: true };
+        let offer = Offer {
+            markers: options.markers,
+            crc: options.crc,
+            large_fpdus: false,
+            revision: options.revision,
+            ird: options.ird,
+            ord: options.ord,
+            peer_to_peer: options.peer_to_peer.then_some(kinds),
+            private_data: options.private_data.clone(),
+        };
+        if !(1..=2).contains(&options.revision) {
+            return Err(ConnectError::Option(MpaError::Revision { revision: options.revision }));
+        }
+        if options.peer_to_peer && options.revision < 2 {
+            return Err(ConnectError::Option(MpaError::NoMatchingRtr));
+        }
+        let request = initiate(&offer).encode().map_err(ConnectError::Option)?;
+        begin(&handle.link)?;
+        let now = Instant::now();
+        let mut attempt = Self {
+            handle,
+            socket: None,
+            peer,
+            offer,
+            request,
+            reply_timeout: options.reply_timeout,
+            reply: None,
+            began: now,
+            end: now + options.timeout,
+        };
+        attempt.connect(options.local).map_err(|source| ConnectError::Tcp {
+            step: "connect to",
+            peer,
+            source,
+        })?;
+        Ok(attempt)
+    }
+
+    fn connect(&mut self, local: Option<SocketAddr>) -> io::Result<()> {
+        let socket = socket(self.peer, &self.handle.link.domain.device.options)?;
+        if let Some(local) = local {
+            socket.bind(&local.into())?;
+        }
+        match socket.connect(&self.peer.into()) {
+            Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => return Err(error),
+            _ => {}
+        }
+        self.socket = Some(socket);
+        Ok(())
+    }
+
+    /// Goes on until it would have to wait.
+    pub(super) fn advance(&mut self) -> Result<Option<Established>, ConnectError> {
+        let Some(socket) = &self.socket else { return Err(ConnectError::State(self.handle.link.state())) };
+        if self.reply.is_none() {
+            let mut ready = [PollFd::new(socket, PollFlags::OUT)];
+            if poll(&mut ready, Some(&Timespec::default())) != Ok(1) {
+                return self.in_time("TCP handshake");
+            }
+            self.request()?;
+        }
+        let (Some(socket), Some(reply)) = (&self.socket, &mut self.reply) else { return Ok(None) };
+        let read = reply.read(socket).map_err(|trouble| trouble.of(self.peer, "reply"))?;
+        let Some((frame, early)) = read else { return self.in_time("reply") };
+        self.conclude(&frame, &early).map(Some)
+    }
+
+    fn request(&mut self) -> Result<(), ConnectError> {
+        let (peer, step) = (self.peer, "connect to");
+        let Some(socket) = &self.socket else { return Ok(()) };
+        let sound = match socket.take_error() {
+            Ok(Some(error)) | Err(error) => Err(error),
+            Ok(None) => connected(socket, &self.handle.link.domain.device.options),
+        };
+        sound.map_err(|source| ConnectError::Tcp { step, peer, source })?;
+        send_all(socket, &self.request).map_err(|trouble| trouble.of(peer, "reply"))?;
+        self.reply = Some(FrameReader::new(Kind::Reply));
+        self.began = Instant::now();
+        self.end = self.end.min(self.began + self.reply_timeout);
+        Ok(())
+    }
+
+    fn conclude(&mut self, reply: &SetupFrame, early: &[u8]) -> Result<Established, ConnectError> {
+        let peer = self.peer;
+        let agreed = conclude(&self.offer, reply).map_err(|error| self.refuse(reply, error))?;
+        let Some(socket) = self.socket.take() else { return Err(ConnectError::State(State::Error)) };
+        let prepared = Prepared { socket, agreed, private_data: reply.private_data.clone(), peer };
+        establish(&self.handle.link, prepared, early, None)
+    }
+
+    /// The responder believes in a connection whose Reply does not do here: a
+    /// Terminate tells it why there is none (RFC 6581, sections 4.3 and 4.4).
+    fn refuse(&self, reply: &SetupFrame, error: MpaError) -> ConnectError {
+        let peer = self.peer;
+        let told = matches!(error, MpaError::InsufficientIrd { .. } | MpaError::NoMatchingRtr);
+        if let (true, Some(socket)) = (told, &self.socket) {
+            let agreed = Agreed {
+                crc: self.offer.crc || reply.crc,
+                markers_out: reply.markers,
+                markers_in: self.offer.markers,
+                large_fpdus: false,
+                revision: reply.revision,
+                ird: 0,
+                ord: 0,
+                rtr: None,
+                initiator: true,
+            };
+            // Best effort: the connection is closed next.
+            let _ = send_all(socket, &terminate(&agreed, &Terminate::alone(error.code())));
+        }
+        match error {
+            MpaError::Rejected { private_data } => ConnectError::Rejected { peer, private_data },
+            source => ConnectError::Setup { peer, source },
+        }
+    }
+
+    /// Waits until it is established.
+    pub(super) fn wait(mut self) -> Result<Established, ConnectError> {
+        loop {
+            if let Some(established) = self.advance()? {
+                return Ok(established);
+            }
+            if let Some(socket) = &self.socket {
+                await_socket(socket.as_fd(), self.reply.is_none(), self.end);
+            }
+        }
+    }
+
+    fn in_time(&self, awaited: &'static str) -> Result<Option<Established>, ConnectError> {
+        if Instant::now() < self.end {
+            return Ok(None);
+        }
+        Err(ConnectError::TimedOut { peer: self.peer, awaited, after: self.began.elapsed() })
+    }
+
+    fn interest(&self) -> epoll::EventFlags {
+        if self.reply.is_none() { epoll::EventFlags::OUT } else { epoll::EventFlags::IN }
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        self.handle.link.turn_age(Age::SettingUp, Age::Fresh);
+    }
+}
+
+/// The responder's answer.
+pub(super) fn accept(
+    link: &Arc<Link>,
+    incoming: Incoming,
+    options: &AcceptOptions,
+) -> Result<Established, ConnectError> {
+    begin(link)?;
+    let outcome = answer(link, incoming, options);
+    if outcome.is_err() {
+        link.turn_age(Age::SettingUp, Age::Fresh);
+    }
+    outcome
+}
+
+fn answer(
+    link: &Arc<Link>,
+    incoming: Incoming,
+    options: &AcceptOptions,
+) -> Result<Established, ConnectError> {
+    let peer = incoming.peer;
+    let offer = Offer {
+        markers: options.markers,
+        crc: options.crc,
+        large_fpdus: false,
+        revision: 2,
+        ird: options.ird,
+        ord: options.ord,
+        peer_to_peer: Some(RtrKinds::ALL),
+        private_data: options.private_data.clone(),
+    };
+    let (socket, request) = incoming.into_parts();
+    let (reply, agreed) = respond(&offer, &request).map_err(|(reply, source)| {
+        if let Some(bytes) = reply.and_then(|reply| reply.encode().ok()) {
+            // Best effort: the connection is closed next.
+            let _ = send_all(&socket, &bytes);
+        }
+        ConnectError::Setup { peer, source }
+    })?;
+    let bytes = reply.encode().map_err(ConnectError::Option)?;
+    send_all(&socket, &bytes).map_err(|trouble| trouble.of(peer, "first message"))?;
+    let deadline = agreed.rtr.map(|_| Instant::now() + link.domain.device.options.request_timeout);
+    establish(link, Prepared { socket, agreed, private_data: request.private_data, peer }, &[], deadline)
+}
+
+fn establish(
+    link: &Arc<Link>,
+    prepared: Prepared,
+    early: &[u8],
+    deadline: Option<Instant>,
+) -> Result<Established, ConnectError> {
+    let peer = prepared.peer;
+    let (machine, established) = prepared.machine(link).map_err(|source| ConnectError::Tcp {
+        step: "ask the socket of",
+        peer,
+        source,
+    })?;
+    // Only one set-up of a queue pair gets here.
+    let established = link.established.get_or_init(|| established).clone();
+    link.establish(machine, prepared.socket, early, deadline);
+    Ok(established)
+}
+
+fn begin(link: &Link) -> Result<(), ConnectError> {
+    if link.turn_age(Age::Fresh, Age::SettingUp) { Ok(()) } else { Err(ConnectError::State(link.state())) }
+}
+
+/// One FPDU with a Terminate, the first of its stream.
+fn terminate(agreed: &Agreed, terminate: &Terminate) -> Vec<u8> {
+    let header = ddp::Header::Untagged {
+        last: true,
+        queue: queue::TERMINATE,
+        msn: 1,
+        offset: 0,
+        ulp: Opcode::Terminate.control(),
+        ulp_reserved: 0,
+    };
+    let (header, length) = header.encode();
+    let body = terminate.encode();
+    let mut bytes = Vec::new();
+    let mut framer = Framer::new(agreed);
+    framer.begin(u16::try_from(length + body.len()).unwrap_or(u16::MAX), &mut bytes);
+    framer.bytes(&header[..length], &mut bytes);
+    framer.bytes(&body, &mut bytes);
+    framer.finish(&mut bytes);
+    bytes
 }

@@ -1,10 +1,18 @@
 //! The RNIC itself: how it progresses, what it can do, what it has open.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use crate::{
     memory::MemoryTable,
-    rnic::{AsyncEvents, VerbsError},
+    mpa::PRIVATE_DATA_MAX,
+    rnic::{AsyncEvents, VerbsError, driver::Driver, engine::Engine},
+    stag::QueuePairId,
 };
 
 /// Who moves the bytes.
@@ -31,8 +39,12 @@ pub struct RnicOptions {
     pub send_buffer_bytes: Option<usize>,
     /// Receive buffer of each socket in bytes; `None` leaves it to the kernel.
     pub receive_buffer_bytes: Option<usize>,
-    /// How long a peer may take for its MPA Request after it connected.
+    /// How long a peer may take for its MPA Request after it connected, and
+    /// for its ready-to-receive message after the Reply.
     pub request_timeout: Duration,
+    /// A peer that shows no sign of life for so long is given up, also on an
+    /// idle connection (TCP keepalive); `None` waits for ever.
+    pub keepalive: Option<Duration>,
     /// How long an idle engine spins before it sleeps in the kernel. A longer
     /// spin answers sooner and costs a core.
     pub engine_spin: Duration,
@@ -45,6 +57,7 @@ impl Default for RnicOptions {
             send_buffer_bytes: None,
             receive_buffer_bytes: None,
             request_timeout: Duration::from_secs(10),
+            keepalive: Some(Duration::from_secs(60)),
             engine_spin: Duration::from_micros(200),
         }
     }
@@ -80,21 +93,43 @@ pub struct Rnic {
 
 impl Rnic {
     /// Opens an RNIC and starts its engines.
+    ///
+    /// # Errors
+    /// An engine cannot be pinned to its core, or there is no descriptor or
+    /// thread left.
     pub fn open(options: RnicOptions) -> Result<Self, VerbsError> {
-        Ok(Self { device: Arc::new(Device { options, memory: MemoryTable::new(), events: AsyncEvents::new()? }) })
+        let engines = match &options.progress {
+            Progress::Inline => Vec::new(),
+            Progress::Offloaded { cores } if cores.is_empty() => {
+                vec![Engine::start(None, options.engine_spin)?]
+            }
+            Progress::Offloaded { cores } => {
+                let start = |core: &u32| Engine::start(Some(*core), options.engine_spin);
+                cores.iter().map(start).collect::<Result<_, _>>()?
+            }
+        };
+        let device = Device {
+            options,
+            memory: MemoryTable::new(),
+            events: AsyncEvents::new()?,
+            engines,
+            next_engine: AtomicUsize::new(0),
+            next_queue_pair: AtomicU32::new(1),
+        };
+        Ok(Self { device: Arc::new(device) })
     }
 
     /// What it can do.
     #[must_use]
     pub fn attributes(&self) -> Attributes {
         Attributes {
-            max_depth: 65536,
+            max_depth: 1 << 16,
             max_completions: 1 << 22,
             max_segments: 16,
             max_inline_bytes: 4096,
             max_message_bytes: u32::MAX,
             max_reads: 128,
-            max_private_data_bytes: 512,
+            max_private_data_bytes: PRIVATE_DATA_MAX as u32,
         }
     }
 
@@ -118,10 +153,36 @@ impl Rnic {
     }
 }
 
+impl Attributes {
+    pub(super) fn check(what: &'static str, asked: u32, most: u32) -> Result<(), VerbsError> {
+        if (1..=most).contains(&asked) {
+            return Ok(());
+        }
+        Err(VerbsError::Range { what, asked: asked.into(), least: 1, most: most.into() })
+    }
+}
+
 /// What all objects of an RNIC share.
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) options: RnicOptions,
     pub(crate) memory: Arc<MemoryTable>,
     pub(crate) events: AsyncEvents,
+    engines: Vec<Engine>,
+    next_engine: AtomicUsize,
+    next_queue_pair: AtomicU32,
+}
+
+impl Device {
+    /// A number that no other queue pair has.
+    pub(super) fn queue_pair_id(&self) -> QueuePairId {
+        QueuePairId(self.next_queue_pair.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The engine of the next queue pair; none inline.
+    pub(super) fn engine(&self) -> Option<Arc<Driver>> {
+        let turn = self.next_engine.fetch_add(1, Ordering::Relaxed);
+        let engine = self.engines.get(turn.checked_rem(self.engines.len())?)?;
+        Some(engine.driver.clone())
+    }
 }

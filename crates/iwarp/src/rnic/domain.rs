@@ -24,7 +24,8 @@ impl ProtectionDomain {
     /// A new domain.
     #[must_use]
     pub fn new(rnic: &Rnic) -> Self {
-        Self { shared: Arc::new(Domain { id: rnic.device.memory.allocate_domain(), device: rnic.device.clone() }) }
+        let id = rnic.device.memory.allocate_domain();
+        Self { shared: Arc::new(Domain { id, device: rnic.device.clone() }) }
     }
 
     /// Its number in the memory table.
@@ -37,5 +38,13 @@ impl ProtectionDomain {
     #[must_use]
     pub fn rnic(&self) -> Rnic {
         Rnic { device: self.shared.device.clone() }
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        // Tags that were registered by number and never given back keep the
+        // number of the domain in use; nobody can reach them any more.
+        let _ = self.device.memory.deallocate_domain(self.id);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{io, net::SocketAddr, time::Duration};
 
-use crate::rnic::State;
+use crate::{mpa::MpaError, queue_pair::State};
 
 /// A verb was refused.
 #[derive(Debug, thiserror::Error)]
@@ -60,9 +60,9 @@ pub enum ConnectError {
     /// The queue pair is or was connected.
     #[error("queue pair is {0:?}: only an idle one connects or accepts")]
     State(State),
-    /// An option that the set-up frames cannot carry.
+    /// What the set-up frames cannot carry.
     #[error("{0}")]
-    Option(String),
+    Option(#[source] MpaError),
     /// TCP failed.
     #[error("{step} {peer}: {source}")]
     Tcp {
@@ -91,6 +91,13 @@ pub enum ConnectError {
         /// What was waited for.
         awaited: &'static str,
     },
+    /// The peer sent more than its request before it had the reply, which no
+    /// speaker of MPA does.
+    #[error("{peer} sent bytes behind its request before the reply")]
+    Early {
+        /// The other end.
+        peer: SocketAddr,
+    },
     /// The peer's program refused the connection (RFC 5044, section 7.1.1,
     /// bit R).
     #[error("{peer} rejected the connection")]
@@ -99,6 +106,15 @@ pub enum ConnectError {
         peer: SocketAddr,
         /// What it had to say.
         private_data: Vec<u8>,
+    },
+    /// The peer does not keep to the rules of the set-up, or wants what this
+    /// side does not have.
+    #[error("set-up with {peer}: {source}")]
+    Setup {
+        /// The other end.
+        peer: SocketAddr,
+        /// What is wrong.
+        source: MpaError,
     },
     /// The system refused a descriptor.
     #[error("{step}: {source}")]

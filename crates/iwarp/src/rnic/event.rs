@@ -7,6 +7,8 @@ use std::{
 };
 
 use crate::{
+    queue_pair::Failure,
+    rdmap::Terminate,
     rnic::{VerbsError, channel::Signalled},
     stag::QueuePairId,
 };
@@ -21,29 +23,27 @@ pub enum AsyncEvent {
         /// Whose connection.
         queue_pair: QueuePairId,
     },
-    /// The connection is gone: closed in order, or lost.
+    /// The peer closed the connection, or it is lost.
     Disconnected {
         /// Whose connection.
         queue_pair: QueuePairId,
-        /// Closed by either side between messages with nothing outstanding.
-        orderly: bool,
-        /// Why, for people.
-        reason: String,
+        /// Why; `None` when the peer closed between two messages.
+        failure: Option<Failure>,
     },
     /// The peer sent a Terminate: it found an error in what we sent.
     TerminateReceived {
         /// Whose connection.
         queue_pair: QueuePairId,
-        /// Layer, type and code, for people.
-        reason: String,
+        /// Layer, type and code, and what it was about.
+        terminate: Terminate,
     },
     /// We sent a Terminate: the peer broke a rule, or reached for memory that
     /// it may not have.
     TerminateSent {
         /// Whose connection.
         queue_pair: QueuePairId,
-        /// Layer, type and code, for people.
-        reason: String,
+        /// Layer, type and code, and what it was about.
+        terminate: Terminate,
     },
     /// More completions than a queue holds. It is lost, and so are the queue
     /// pairs that complete there.

@@ -1,30 +1,87 @@
 //! Listening: peers' requests in the order in which they are complete.
 
 use std::{
+    collections::{BTreeMap, VecDeque},
+    io,
     net::SocketAddr,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    time::Duration,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
 };
 
-use crate::rnic::{ConnectError, Rnic, VerbsError};
+use rustix::event::epoll;
+use socket2::Socket;
+
+use crate::{
+    mpa::{Kind, SetupFrame, refuse},
+    rnic::{
+        ConnectError, Rnic, VerbsError,
+        channel::{self, readable},
+        device::Device,
+        locked,
+        setup::{FrameReader, Trouble, connected, send_all, socket},
+    },
+};
+
+/// Connections that the kernel keeps until they are taken.
+const BACKLOG: i32 = 1024;
+/// Peers whose request is awaited at a time; the oldest gives way.
+const MOST_PENDING: usize = 1024;
+/// Failures that are remembered.
+const MOST_FAILURES: usize = 64;
+/// What the epoll calls the listening socket; peers count up from 1.
+const LISTENING: u64 = 0;
 
 /// A listening endpoint. A peer that is silent, garbles its request or leaves
-/// is dropped and holds up no other. Its descriptor is readable when
-/// [`Listener::accept`] has something to do.
+/// is dropped and holds up no other ([`Listener::failures`] tells). Its
+/// descriptor is readable when [`Listener::accept`] has something to do.
 #[derive(Debug)]
 pub struct Listener {
-    descriptor: OwnedFd,
+    device: Arc<Device>,
+    socket: Socket,
     address: SocketAddr,
+    epoll: OwnedFd,
+    state: Mutex<Peers>,
+}
+
+#[derive(Debug, Default)]
+struct Peers {
+    last: u64,
+    /// By number, which is the order of their time limits too.
+    pending: BTreeMap<u64, Pending>,
+    complete: VecDeque<Incoming>,
+    failures: VecDeque<ConnectError>,
+    ready: Vec<u64>,
+}
+
+/// A peer whose request is not complete.
+#[derive(Debug)]
+struct Pending {
+    socket: Socket,
+    peer: SocketAddr,
+    request: FrameReader,
+    end: Instant,
 }
 
 impl Listener {
     /// Binds and listens; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// The system's.
     pub fn bind(rnic: &Rnic, address: SocketAddr) -> Result<Self, VerbsError> {
-        let _ = rnic;
-        let descriptor = std::net::TcpListener::bind(address)
-            .map_err(|source| VerbsError::System { step: "listen", source })?
-            .into();
-        Ok(Self { descriptor, address })
+        let failed = |source| VerbsError::System { step: "listen", source };
+        let listen = || -> io::Result<_> {
+            let socket = socket(address, &rnic.device.options)?;
+            socket.set_reuse_address(true)?;
+            socket.bind(&address.into())?;
+            socket.listen(BACKLOG)?;
+            let address = socket.local_addr()?.as_socket().unwrap_or(address);
+            let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+            epoll::add(&epoll, &socket, epoll::EventData::new_u64(LISTENING), epoll::EventFlags::IN)?;
+            Ok((socket, address, epoll))
+        };
+        let (socket, address, epoll) = listen().map_err(failed)?;
+        Ok(Self { device: rnic.device.clone(), socket, address, epoll, state: Mutex::default() })
     }
 
     /// Where it listens.
@@ -34,15 +91,132 @@ impl Listener {
     }
 
     /// The next complete request; waits up to `timeout` (`None`: for ever).
+    /// The time limits of silent peers are looked at here too.
+    ///
+    /// # Errors
+    /// The system's, as when there are no descriptors left.
     pub fn accept(&self, timeout: Option<Duration>) -> Result<Option<Incoming>, VerbsError> {
-        let _ = timeout;
-        Ok(None)
+        let end = timeout.map(|timeout| Instant::now() + timeout);
+        loop {
+            let next = {
+                let mut peers = locked(&self.state);
+                self.look(&mut peers).map_err(|source| VerbsError::System { step: "accept", source })?;
+                if let Some(incoming) = peers.complete.pop_front() {
+                    return Ok(Some(incoming));
+                }
+                peers.pending.values().next().map(|pending| pending.end)
+            };
+            if end.is_some_and(|end| Instant::now() >= end) {
+                return Ok(None);
+            }
+            readable(self.epoll.as_fd(), end.into_iter().chain(next).min());
+        }
+    }
+
+    /// What became of peers that never had a complete request since the last
+    /// call, the latest 64.
+    pub fn failures(&self) -> Vec<ConnectError> {
+        locked(&self.state).failures.drain(..).collect()
+    }
+
+    fn look(&self, peers: &mut Peers) -> io::Result<()> {
+        let mut ready = std::mem::take(&mut peers.ready);
+        ready.clear();
+        channel::ready(self.epoll.as_fd(), &mut ready)?;
+        let mut outcome = Ok(());
+        for number in &ready {
+            match *number {
+                LISTENING => outcome = self.take(peers),
+                number => {
+                    if let Some(pending) = peers.pending.remove(&number) {
+                        self.read(peers, number, pending, true);
+                    }
+                }
+            }
+        }
+        peers.ready = ready;
+        let now = Instant::now();
+        while let Some(silent) = peers.pending.first_entry().filter(|first| first.get().end <= now) {
+            let Pending { peer, .. } = silent.remove();
+            let after = self.device.options.request_timeout;
+            peers.fail(ConnectError::TimedOut { peer, awaited: "request", after });
+        }
+        outcome
+    }
+
+    /// Takes the connections that the kernel has.
+    fn take(&self, peers: &mut Peers) -> io::Result<()> {
+        loop {
+            let (socket, peer) = match self.socket.accept() {
+                Ok((socket, peer)) => (socket, peer),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => return Ok(()),
+                    // Gone before it was taken (accept(2)).
+                    io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => continue,
+                    _ => return Err(error),
+                },
+            };
+            let Some(peer) = peer.as_socket() else { continue };
+            if let Err(source) = connected(&socket, &self.device.options) {
+                peers.fail(ConnectError::Tcp { step: "accept", peer, source });
+                continue;
+            }
+            peers.last += 1;
+            let end = Instant::now() + self.device.options.request_timeout;
+            let pending = Pending { socket, peer, request: FrameReader::new(Kind::Request), end };
+            self.read(peers, peers.last, pending, false);
+        }
+    }
+
+    /// Reads what a peer has sent so far.
+    fn read(&self, peers: &mut Peers, number: u64, mut pending: Pending, watched: bool) {
+        let peer = pending.peer;
+        match pending.request.read(&pending.socket) {
+            // Nothing may follow the Request before its Reply (RFC 5044,
+            // section 7.1.2): such a peer speaks something else.
+            Ok(Some((_, early))) if !early.is_empty() => peers.fail(ConnectError::Early { peer }),
+            Ok(Some((request, _))) => {
+                if watched {
+                    // Known to be there.
+                    let _ = epoll::delete(&self.epoll, &pending.socket);
+                }
+                let local = pending.socket.local_addr().ok().and_then(|local| local.as_socket());
+                let incoming = Incoming::new(pending.socket, request, local.unwrap_or(self.address), peer);
+                peers.complete.push_back(incoming);
+            }
+            Ok(None) => {
+                let data = epoll::EventData::new_u64(number);
+                if !watched
+                    && let Err(error) = epoll::add(&self.epoll, &pending.socket, data, epoll::EventFlags::IN)
+                {
+                    return peers.fail(Trouble::System(error.into()).of(peer, "request"));
+                }
+                peers.pending.insert(number, pending);
+                if peers.pending.len() > MOST_PENDING
+                    && let Some((_, Pending { peer, end, .. })) = peers.pending.pop_first()
+                {
+                    let left = end.saturating_duration_since(Instant::now());
+                    let after = self.device.options.request_timeout.saturating_sub(left);
+                    peers.fail(ConnectError::TimedOut { peer, awaited: "request", after });
+                }
+            }
+            Err(trouble) => peers.fail(trouble.of(peer, "request")),
+        }
+    }
+}
+
+impl Peers {
+    fn fail(&mut self, error: ConnectError) {
+        if self.failures.len() == MOST_FAILURES {
+            self.failures.pop_front();
+        }
+        self.failures.push_back(error);
     }
 }
 
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.descriptor.as_fd()
+        self.epoll.as_fd()
     }
 }
 
@@ -62,19 +236,44 @@ pub struct Incoming {
     pub crc: bool,
     /// The peer wants markers in what it receives.
     pub markers: bool,
-    /// The peer's limits (RFC 6581): Reads that it takes, and that it wants
-    /// outstanding.
+    /// How many Reads the peer takes at a time, if it says (RFC 6581).
     pub ird: Option<u16>,
-    /// See `ird`.
+    /// How many Reads the peer wants outstanding, if it says.
     pub ord: Option<u16>,
     /// The peer wants a connection on which either side may send first.
     pub peer_to_peer: bool,
+    socket: Socket,
+    request: SetupFrame,
 }
 
 impl Incoming {
-    /// Refuses, with a word of why.
+    fn new(socket: Socket, request: SetupFrame, local: SocketAddr, peer: SocketAddr) -> Self {
+        Self {
+            local,
+            peer,
+            private_data: request.private_data.clone(),
+            revision: request.revision,
+            crc: request.crc,
+            markers: request.markers,
+            ird: request.enhanced.map(|enhanced| enhanced.ird),
+            ord: request.enhanced.map(|enhanced| enhanced.ord),
+            peer_to_peer: request.enhanced.is_some_and(|enhanced| enhanced.peer_to_peer),
+            socket,
+            request,
+        }
+    }
+
+    /// Refuses, with a word of why: up to 512 bytes, 4 of which revision 2
+    /// needs.
+    ///
+    /// # Errors
+    /// The word is too long, or the peer is gone.
     pub fn reject(self, private_data: &[u8]) -> Result<(), ConnectError> {
-        let _ = private_data;
-        Ok(())
+        let reply = refuse(&self.request, private_data.to_vec()).encode().map_err(ConnectError::Option)?;
+        send_all(&self.socket, &reply).map_err(|trouble| trouble.of(self.peer, "connection"))
+    }
+
+    pub(super) fn into_parts(self) -> (Socket, SetupFrame) {
+        (self.socket, self.request)
     }
 }

@@ -11,19 +11,32 @@ mod completion_queue;
 mod connect;
 mod device;
 mod domain;
+mod driver;
+mod engine;
 mod error;
 mod event;
+mod link;
 mod listener;
 mod queue_pair;
+mod setup;
 mod shared_receive_queue;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use channel::CompletionChannel;
 pub use completion_queue::{CompletionQueue, Notify, Overrun};
 pub use connect::{AcceptOptions, ConnectOptions, Connecting, Established};
 pub use device::{Attributes, Progress, Rnic, RnicOptions};
+pub(crate) use domain::Domain;
 pub use domain::ProtectionDomain;
 pub use error::{ConnectError, VerbsError};
 pub use event::{AsyncEvent, AsyncEvents};
 pub use listener::{Incoming, Listener};
-pub use queue_pair::{ListError, QueuePair, QueuePairAttributes, QueuePairOptions, State};
+pub use queue_pair::{ListError, QueuePair, QueuePairAttributes, QueuePairOptions};
 pub use shared_receive_queue::SharedReceiveQueue;
+
+/// A mutex whose contents are whole at every step: one that a panic left locked
+/// is used on.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

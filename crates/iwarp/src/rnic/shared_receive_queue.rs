@@ -1,30 +1,58 @@
 //! Receive queues that several queue pairs share.
 
+use std::sync::{Arc, Mutex};
+
 use crate::{
-    rnic::{ListError, ProtectionDomain, VerbsError},
+    queue_pair::ReceiveQueue,
+    rnic::{
+        ListError, ProtectionDomain, VerbsError, device::Attributes, domain::Domain, link::post_all, locked,
+    },
     work::ReceiveRequest,
 };
 
 /// A shared receive queue. Clones name the same one.
 #[derive(Clone, Debug)]
-pub struct SharedReceiveQueue {}
+pub struct SharedReceiveQueue {
+    pub(super) domain: Arc<Domain>,
+    pub(super) token: u64,
+    pub(super) queue: Arc<Mutex<ReceiveQueue>>,
+}
 
 impl SharedReceiveQueue {
-    /// A queue for `depth` receives; its events carry `token`.
+    /// A queue for `depth` receives; `token` names it in events.
+    ///
+    /// # Errors
+    /// The depth is out of range.
     pub fn new(domain: &ProtectionDomain, depth: u32, token: u64) -> Result<Self, VerbsError> {
-        let _ = (domain, depth, token);
-        Ok(Self {})
+        let attributes = domain.rnic().attributes();
+        Attributes::check("depth of a shared receive queue", depth, attributes.max_depth)?;
+        let queue = ReceiveQueue::new(depth as usize, attributes.max_segments as usize);
+        Ok(Self { domain: domain.shared.clone(), token, queue: Arc::new(Mutex::new(queue)) })
     }
 
-    /// Posts receives in order. On an error those before it are posted.
+    /// Posts receives in order.
+    ///
+    /// # Errors
+    /// The first that was refused; those before it are posted.
     pub fn post(&self, requests: impl IntoIterator<Item = ReceiveRequest>) -> Result<(), ListError> {
-        let _ = requests.into_iter();
-        Ok(())
+        post_all(&self.queue, requests)
     }
 
-    /// Raises [`AsyncEvent::SharedReceiveQueueLimit`](crate::rnic::AsyncEvent)
-    /// once fewer than `limit` receives are posted; 0 is off.
+    /// Asks for one [`SharedReceiveQueueLimit`](crate::rnic::AsyncEvent) as soon
+    /// as fewer than `limit` receives are left; 0 asks for none.
     pub fn set_limit(&self, limit: u32) {
-        let _ = limit;
+        locked(&self.queue).arm(limit as usize);
+    }
+
+    /// How many receives are posted.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        locked(&self.queue).len()
+    }
+
+    /// No receive is posted.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 }

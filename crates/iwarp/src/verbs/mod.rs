@@ -3,14 +3,15 @@
 //! Two tiers over one RNIC:
 //!
 //! - **Safe** (this module): [`QueuePair`], [`CompletionQueue`] and
-//!   [`SharedReceiveQueue`]. A [`Buffer`](crate::memory::Buffer) moves into a
-//!   request and comes back with its completion ([`Finished`]), so that memory
-//!   in flight can be neither freed nor read nor written.
-//! - **Raw** ([`raw`]): the same queues by steering tags
-//!   ([`Segment`](crate::work::Segment)) and the consumer's own numbers, for a
-//!   C interface or a fabric provider. Posting is safe there too, because the
-//!   RNIC checks every tag; unsafe is only to register memory that the RNIC
-//!   does not own (`memory::raw`).
+//!   [`SharedReceiveQueue`]. A [`Buffer`] moves into a request and comes back
+//!   with its completion ([`Finished`]), so that memory in flight can be neither
+//!   freed nor read nor written. A [`Region`] is what peers reach: bytes are
+//!   copied in and out of it.
+//! - **Raw** ([`raw`]): the same queues by steering tags ([`raw::Segment`]) and
+//!   the consumer's own numbers, for a C interface or a fabric provider.
+//!   Posting is safe there too, because the RNIC checks every tag; unsafe is
+//!   only to register memory that the RNIC does not own
+//!   ([`memory::raw`](crate::memory::raw)).
 //!
 //! Set-up is common to both: [`Rnic`], [`ProtectionDomain`],
 //! [`CompletionChannel`], [`Listener`], [`ConnectOptions`], [`AsyncEvents`].
@@ -19,20 +20,29 @@
 //! connected (`connect`) or accepts ([`Listener::accept`], then `accept` of the
 //! queue pair).
 
-mod safe;
+mod buffers;
+mod completion_queue;
+mod queue_pair;
+mod region;
 
-pub use crate::rnic::{
-    AcceptOptions, AsyncEvent, AsyncEvents, Attributes, CompletionChannel, ConnectError, ConnectOptions,
-    Connecting, Established, Incoming, Listener, Notify, Overrun, Progress, ProtectionDomain, QueuePairAttributes,
-    Rnic, RnicOptions, State, VerbsError,
+pub use crate::{
+    memory::{Access, Buffer},
+    queue_pair::{Failure, PostError, State},
+    rnic::{
+        AcceptOptions, AsyncEvent, AsyncEvents, Attributes, CompletionChannel, ConnectError, ConnectOptions,
+        Connecting, Established, Incoming, Listener, Notify, Overrun, Progress, ProtectionDomain,
+        QueuePairAttributes, Rnic, RnicOptions, VerbsError,
+    },
 };
-pub use safe::{
-    Buffers, CompletionQueue, Finished, QueuePair, QueuePairOptions, Refused, SendOptions, SharedReceiveQueue,
-    Sink, Source,
-};
+pub use buffers::{Buffers, Sink, Source};
+pub use completion_queue::{CompletionQueue, Finished};
+pub use queue_pair::{QueuePair, QueuePairOptions, Refused, SendOptions, SharedReceiveQueue};
+pub use region::{Region, Window};
 
 /// Queues by steering tags and the consumer's own numbers.
 pub mod raw {
-    pub use crate::rnic::{CompletionQueue, ListError, QueuePair, QueuePairOptions, SharedReceiveQueue};
-    pub use crate::work::{Completion, Data, Operation, ReceiveRequest, Segment, SendRequest};
+    pub use crate::{
+        rnic::{CompletionQueue, ListError, QueuePair, QueuePairOptions, SharedReceiveQueue},
+        work::{Completion, Data, Operation, ReceiveRequest, Segment, SendRequest},
+    };
 }

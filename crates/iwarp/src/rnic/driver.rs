@@ -1,0 +1,350 @@
+//! A driver looks at the sockets of a set of connections: the one of a
+//! completion queue when progress is inline, the one of an engine otherwise.
+//!
+//! With one or two connections it reads their sockets straight away, which is
+//! one system call per look. With more it asks an epoll first.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{
+        Arc, Mutex, OnceLock, TryLockError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
+
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use socket2::Socket;
+
+use crate::{
+    rnic::{
+        VerbsError, channel,
+        link::{Link, STAGING_BYTES, Visit},
+        locked,
+    },
+    stag::QueuePairId,
+};
+
+/// So many connections are looked at one by one.
+const FEW: usize = 2;
+/// Bytes that one connection may move each way before the next one's turn.
+const BUDGET_BYTES: usize = 1 << 20;
+/// Connections out of budget that have their turn before the epoll is asked.
+const AGAIN: usize = 64;
+/// What the epoll says when the doorbell rang.
+const DOORBELL: u64 = u64::MAX;
+
+/// Moves the bytes of its connections.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    turn: Mutex<Turn>,
+    changes: Mutex<Vec<Change>>,
+    changed: AtomicBool,
+    epoll: OnceLock<OwnedFd>,
+    /// Connections that somebody posted to, for an engine.
+    bells: Mutex<Vec<Arc<Link>>>,
+    rung: AtomicBool,
+    asleep: AtomicBool,
+    doorbell: Option<OwnedFd>,
+}
+
+#[derive(Debug)]
+enum Change {
+    Join(Arc<Link>),
+    Leave(QueuePairId),
+}
+
+/// What one turn needs; whoever takes the turn has it.
+#[derive(Debug, Default)]
+struct Turn {
+    staging: Vec<u8>,
+    links: Vec<Arc<Link>>,
+    /// Places in `links`, by the number that the epoll knows.
+    places: HashMap<u64, usize>,
+    /// Bells taken off the list.
+    answered: Vec<Arc<Link>>,
+    /// Those whose budget was spent.
+    again: VecDeque<Arc<Link>>,
+    /// When to look at a connection at the latest.
+    deadlines: HashMap<QueuePairId, Instant>,
+    ready: Vec<u64>,
+}
+
+/// What a turn brought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Turned {
+    /// Something moved.
+    pub(crate) progress: bool,
+    /// There is more to do without waiting.
+    pub(crate) more: bool,
+    /// When to come again at the latest.
+    pub(crate) deadline: Option<Instant>,
+}
+
+impl Driver {
+    /// For a completion queue.
+    pub(crate) fn inline() -> Self {
+        Self {
+            turn: Mutex::default(),
+            changes: Mutex::default(),
+            changed: AtomicBool::new(false),
+            epoll: OnceLock::new(),
+            bells: Mutex::default(),
+            rung: AtomicBool::new(false),
+            asleep: AtomicBool::new(false),
+            doorbell: None,
+        }
+    }
+
+    /// For an engine: with an epoll and a doorbell that wakes it.
+    pub(super) fn of_engine() -> Result<Self, VerbsError> {
+        let failed = |error: rustix::io::Errno| VerbsError::System { step: "doorbell", source: error.into() };
+        let doorbell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
+        let driver = Self { doorbell: Some(doorbell), ..Self::inline() };
+        let epoll = driver.epoll()?;
+        if let Some(doorbell) = &driver.doorbell {
+            epoll::add(epoll, doorbell, epoll::EventData::new_u64(DOORBELL), epoll::EventFlags::IN)
+                .map_err(failed)?;
+        }
+        Ok(driver)
+    }
+
+    /// The epoll, made now if there is none yet; its descriptor is readable
+    /// while a socket has something to do.
+    pub(super) fn epoll(&self) -> Result<BorrowedFd<'_>, VerbsError> {
+        match self.epoll.get() {
+            Some(epoll) => Ok(epoll.as_fd()),
+            None => self.make_epoll(&locked(&self.turn)),
+        }
+    }
+
+    fn make_epoll(&self, turn: &Turn) -> Result<BorrowedFd<'_>, VerbsError> {
+        let made = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(|error| VerbsError::System { step: "epoll", source: error.into() })?;
+        let epoll = self.epoll.get_or_init(|| made);
+        // Those that joined before; later ones are registered as they join.
+        turn.links.iter().for_each(|link| self.watch(link));
+        Ok(epoll.as_fd())
+    }
+
+    pub(super) fn join(&self, link: Arc<Link>) {
+        self.change(Change::Join(link));
+    }
+
+    pub(super) fn leave(&self, id: QueuePairId) {
+        self.change(Change::Leave(id));
+        // Nobody may come by for long: what is gone is freed now if possible.
+        if let Ok(mut turn) = self.turn.try_lock() {
+            self.apply(&mut turn);
+        }
+    }
+
+    fn change(&self, change: Change) {
+        locked(&self.changes).push(change);
+        self.changed.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Tells the engine that there are requests in the inbox of a connection.
+    ///
+    /// The engine says that it sleeps before it looks at the list for the last
+    /// time, and the list has a mutex: either it finds this entry, or its
+    /// sleep is seen here.
+    pub(super) fn ring(&self, link: &Arc<Link>) {
+        if link.rung.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        locked(&self.bells).push(link.clone());
+        self.rung.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if self.asleep.load(Ordering::SeqCst)
+            && let Some(doorbell) = &self.doorbell
+        {
+            let _ = rustix::io::write(doorbell, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// What the epoll should look out for has changed.
+    pub(super) fn rewatch(&self, id: QueuePairId, socket: &Socket, read: bool, write: bool) {
+        if let Some(epoll) = self.epoll.get() {
+            // Not there yet: it is added with what holds then.
+            let _ = epoll::modify(epoll, socket, data(id), interest(read, write));
+        }
+    }
+
+    fn watch(&self, link: &Link) {
+        let Some(epoll) = self.epoll.get() else { return };
+        link.watch(|socket, read, write| {
+            // It can be there already when the epoll was made just now.
+            let _ = epoll::add(epoll, socket, data(link.id), interest(read, write));
+        });
+    }
+
+    /// Looks at the connections once. Does nothing while another thread does.
+    pub(crate) fn turn(&self) -> Turned {
+        let mut turn = match self.turn.try_lock() {
+            Ok(turn) => turn,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Turned::default(),
+        };
+        if self.changed.load(Ordering::Acquire) {
+            self.apply(&mut turn);
+        }
+        let mut turned = Turned::default();
+        if self.rung.load(Ordering::Acquire) {
+            self.answer(&mut turn, &mut turned);
+        }
+        if turn.links.len() <= FEW {
+            for place in 0..turn.links.len() {
+                let link = turn.links[place].clone();
+                self.visit(&mut turn, &link, true, &mut turned);
+            }
+        } else {
+            self.look(&mut turn, &mut turned);
+        }
+        if !turn.deadlines.is_empty() {
+            self.overdue(&mut turn, &mut turned);
+        }
+        turned.more |= !turn.again.is_empty();
+        turned
+    }
+
+    /// Sleeps until a socket has something to do, a doorbell rings or `end`.
+    pub(super) fn sleep(&self, end: Option<Instant>) -> Result<(), VerbsError> {
+        let epoll = self.epoll()?;
+        self.asleep.store(true, Ordering::SeqCst);
+        // Under their mutexes: see `ring`.
+        if locked(&self.bells).is_empty() && locked(&self.changes).is_empty() {
+            channel::readable(epoll, end);
+        }
+        self.asleep.store(false, Ordering::SeqCst);
+        if let Some(doorbell) = &self.doorbell {
+            let _ = rustix::io::read(doorbell, &mut [0u8; 8]);
+        }
+        Ok(())
+    }
+
+    /// Wakes a sleeping engine, whatever for.
+    pub(super) fn interrupt(&self) {
+        if let Some(doorbell) = &self.doorbell {
+            let _ = rustix::io::write(doorbell, &1u64.to_ne_bytes());
+        }
+    }
+
+    fn answer(&self, turn: &mut Turn, turned: &mut Turned) {
+        let mut answered = std::mem::take(&mut turn.answered);
+        {
+            let mut bells = locked(&self.bells);
+            self.rung.store(false, Ordering::Release);
+            std::mem::swap(&mut *bells, &mut answered);
+        }
+        for link in &answered {
+            // From here on another request rings again.
+            link.rung.swap(false, Ordering::AcqRel);
+            self.visit(turn, link, false, turned);
+        }
+        answered.clear();
+        turn.answered = answered;
+    }
+
+    /// Those whose budget was spent last time, then those that the epoll
+    /// names.
+    fn look(&self, turn: &mut Turn, turned: &mut Turned) {
+        for _ in 0..turn.again.len().min(AGAIN) {
+            if let Some(link) = turn.again.pop_front() {
+                self.visit(turn, &link, true, turned);
+            }
+        }
+        let mut ready = std::mem::take(&mut turn.ready);
+        let epoll = self.epoll.get().map_or_else(|| self.make_epoll(turn), |epoll| Ok(epoll.as_fd()));
+        if let Ok(epoll) = epoll {
+            // It is there and its own: asking can not fail.
+            let _ = channel::ready(epoll, &mut ready);
+        }
+        for id in &ready {
+            if let Some(link) = turn.places.get(id).map(|place| turn.links[*place].clone()) {
+                self.visit(turn, &link, true, turned);
+            }
+        }
+        ready.clear();
+        turn.ready = ready;
+    }
+
+    fn overdue(&self, turn: &mut Turn, turned: &mut Turned) {
+        let now = Instant::now();
+        let due: Vec<_> =
+            turn.deadlines.iter().filter(|(_, when)| **when <= now).map(|(id, _)| *id).collect();
+        for id in due {
+            turn.deadlines.remove(&id);
+            if let Some(link) = turn.places.get(&u64::from(id.0)).map(|place| turn.links[*place].clone()) {
+                self.visit(turn, &link, true, turned);
+            }
+        }
+        turned.deadline = turn.deadlines.values().min().copied();
+    }
+
+    fn visit(&self, turn: &mut Turn, link: &Arc<Link>, read: bool, turned: &mut Turned) {
+        if turn.staging.is_empty() {
+            turn.staging.resize(STAGING_BYTES, 0);
+        }
+        let staging = if read { &mut turn.staging[..] } else { &mut [] };
+        let Visit { progress, more, over, deadline } = link.drive(staging, BUDGET_BYTES);
+        turned.progress |= progress;
+        if over {
+            remove(turn, link.id);
+            return;
+        }
+        if more && turn.links.len() > FEW {
+            turn.again.push_back(link.clone());
+        }
+        turned.more |= more;
+        match deadline {
+            Some(deadline) => _ = turn.deadlines.insert(link.id, deadline),
+            None if turn.deadlines.is_empty() => {}
+            None => _ = turn.deadlines.remove(&link.id),
+        }
+    }
+
+    fn apply(&self, turn: &mut Turn) {
+        let changes = {
+            let mut changes = locked(&self.changes);
+            self.changed.store(false, Ordering::Release);
+            std::mem::take(&mut *changes)
+        };
+        for change in changes {
+            match change {
+                Change::Join(link) => {
+                    self.watch(&link);
+                    turn.places.insert(u64::from(link.id.0), turn.links.len());
+                    turn.links.push(link);
+                }
+                Change::Leave(id) => remove(turn, id),
+            }
+        }
+    }
+}
+
+fn remove(turn: &mut Turn, id: QueuePairId) {
+    turn.deadlines.remove(&id);
+    turn.again.retain(|link| link.id != id);
+    let Some(place) = turn.places.remove(&u64::from(id.0)) else { return };
+    turn.links.swap_remove(place);
+    if let Some(moved) = turn.links.get(place) {
+        turn.places.insert(u64::from(moved.id.0), place);
+    }
+}
+
+fn data(id: QueuePairId) -> epoll::EventData {
+    epoll::EventData::new_u64(u64::from(id.0))
+}
+
+fn interest(read: bool, write: bool) -> epoll::EventFlags {
+    let mut flags = epoll::EventFlags::empty();
+    flags.set(epoll::EventFlags::IN, read);
+    flags.set(epoll::EventFlags::OUT, write);
+    flags
+}

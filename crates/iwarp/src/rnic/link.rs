@@ -1,0 +1,668 @@
+//! One connection of the RNIC: a protocol machine and its socket, and how
+//! requests get to it.
+//!
+//! Who may do what at a time: the machine and the socket are behind one mutex,
+//! which is held over system calls. It is only ever *tried* by those that must
+//! not wait: a poster that does not get it leaves its requests in the inbox,
+//! and whoever holds it looks into the inbox after letting go
+//! ([`Link::drive`]). Receives are posted to a queue of their own mutex.
+
+use std::{
+    collections::VecDeque,
+    io,
+    net::Shutdown,
+    os::fd::AsFd,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, TryLockError,
+        atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, fence},
+    },
+    time::{Duration, Instant},
+};
+
+use smallvec::SmallVec;
+use socket2::Socket;
+
+use crate::{
+    memory::{self, Piece, Span},
+    queue_pair::{Event, Failure, Limits, Machine, PostError, ReceiveQueue, Side, State},
+    rnic::{AsyncEvent, CompletionQueue, Established, ListError, domain::Domain, driver::Driver, locked},
+    stag::QueuePairId,
+    work::{Completed, Completion, Operation, ReceiveRequest, SendRequest, Status},
+};
+
+/// Staged in one call, outside of payload that goes straight to its memory.
+/// More would copy the beginning of large messages, less would cost calls for
+/// small ones.
+pub(super) const STAGING_BYTES: usize = 16 * 1024;
+
+/// How long a connection that this side has ended may wait for the peer's end.
+const LINGER: Duration = Duration::from_secs(10);
+
+/// The ages of a queue pair, as its posters see them without the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Age {
+    /// Never connected.
+    Fresh,
+    /// Being connected.
+    SettingUp,
+    /// Has a machine.
+    Live,
+    /// Had one.
+    Over,
+}
+
+/// What a queue pair and whoever drives it share.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(super) id: QueuePairId,
+    pub(super) domain: Arc<Domain>,
+    pub(super) sends: CompletionQueue,
+    pub(super) receives: CompletionQueue,
+    /// Posted receives, its own or shared ones.
+    pub(super) queue: Arc<Mutex<ReceiveQueue>>,
+    /// The number of the shared receive queue.
+    pub(super) shared: Option<u64>,
+    pub(super) limits: Limits,
+    /// The engine that drives it; inline its completion queues do.
+    pub(super) engine: Option<Arc<Driver>>,
+    pub(super) established: OnceLock<Established>,
+    age: AtomicU8,
+    state: AtomicU8,
+    wire: Mutex<Option<Wire>>,
+    inbox: Mutex<VecDeque<SendRequest>>,
+    /// How many are in the inbox, for a look without its mutex.
+    waiting: AtomicUsize,
+    /// Sends with the machine, as of its last visit; written under the mutex
+    /// of the inbox when requests move over.
+    outstanding: AtomicUsize,
+    /// Is among the doorbells of its engine.
+    pub(super) rung: AtomicBool,
+}
+
+/// The machine and its socket.
+#[derive(Debug)]
+struct Wire {
+    machine: Machine,
+    socket: Socket,
+    /// The socket took less than there was.
+    blocked: bool,
+    /// The peer's end was read.
+    ended: bool,
+    /// Our end was sent.
+    shut: bool,
+    /// This side gave it up: the peer gets a reset.
+    aborted: bool,
+    /// What the epolls were told of `ended` and `blocked`.
+    watched: (bool, bool),
+    /// When it is given up.
+    deadline: Option<Instant>,
+}
+
+/// What a visit found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Visit {
+    /// Bytes moved, or requests.
+    pub(super) progress: bool,
+    /// The budget ended it: there may be more to do.
+    pub(super) more: bool,
+    /// The connection is gone.
+    pub(super) over: bool,
+    /// Must be visited again by then at the latest.
+    pub(super) deadline: Option<Instant>,
+}
+
+impl Link {
+    #[allow(clippy::too_many_arguments, reason = "what a queue pair is made of, in one place")]
+    pub(super) fn new(
+        id: QueuePairId,
+        domain: Arc<Domain>,
+        sends: CompletionQueue,
+        receives: CompletionQueue,
+        queue: Arc<Mutex<ReceiveQueue>>,
+        shared: Option<u64>,
+        limits: Limits,
+        engine: Option<Arc<Driver>>,
+    ) -> Self {
+        Self {
+            id,
+            domain,
+            sends,
+            receives,
+            queue,
+            shared,
+            limits,
+            engine,
+            established: OnceLock::new(),
+            age: AtomicU8::new(Age::Fresh as u8),
+            state: AtomicU8::new(State::Idle as u8),
+            wire: Mutex::new(None),
+            inbox: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+            outstanding: AtomicUsize::new(0),
+            rung: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn age(&self) -> Age {
+        match self.age.load(Ordering::Acquire) {
+            0 => Age::Fresh,
+            1 => Age::SettingUp,
+            2 => Age::Live,
+            _ => Age::Over,
+        }
+    }
+
+    /// Moves from one age to another, if it is that old.
+    pub(super) fn turn_age(&self, from: Age, to: Age) -> bool {
+        self.age.compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    pub(super) fn state(&self) -> State {
+        match self.state.load(Ordering::Acquire) {
+            state if state == State::Idle as u8 => State::Idle,
+            state if state == State::Rts as u8 => State::Rts,
+            state if state == State::Closing as u8 => State::Closing,
+            state if state == State::Terminate as u8 => State::Terminate,
+            _ => State::Error,
+        }
+    }
+
+    /// Gets its machine and socket. `early` are bytes that came behind the
+    /// set-up; `deadline` is when the peer must have sent its first FPDU.
+    pub(super) fn establish(
+        self: &Arc<Self>,
+        machine: Machine,
+        socket: Socket,
+        early: &[u8],
+        deadline: Option<Instant>,
+    ) {
+        let mut wire = Wire {
+            machine,
+            socket,
+            blocked: false,
+            ended: false,
+            shut: false,
+            aborted: false,
+            watched: (false, false),
+            deadline,
+        };
+        if !early.is_empty() {
+            wire.machine.consume(early);
+        }
+        self.state.store(wire.machine.state() as u8, Ordering::Release);
+        *locked(&self.wire) = Some(wire);
+        self.age.store(Age::Live as u8, Ordering::Release);
+        self.for_drivers(|driver| driver.join(self.clone()));
+        match &self.engine {
+            Some(engine) => engine.ring(self),
+            // The ready-to-receive message, if there is one.
+            None => _ = self.drive(&mut [], 0),
+        }
+    }
+
+    /// Those that look at its socket.
+    pub(super) fn for_drivers(&self, mut act: impl FnMut(&Driver)) {
+        if let Some(engine) = &self.engine {
+            return act(engine);
+        }
+        if let Some(driver) = self.receives.driver() {
+            act(driver);
+        }
+        if !self.sends.is(&self.receives)
+            && let Some(driver) = self.sends.driver()
+        {
+            act(driver);
+        }
+    }
+
+    /// Posts sends: to the machine if it is free and the caller moves the
+    /// bytes, else to the inbox.
+    pub(super) fn post_sends(
+        self: &Arc<Self>,
+        requests: impl IntoIterator<Item = SendRequest>,
+    ) -> Result<(), ListError> {
+        if self.age() != Age::Live {
+            return Err(ListError { posted: 0, error: PostError::NotConnected });
+        }
+        let mut posted = 0;
+        let refused = |posted| move |error| ListError { posted, error };
+        if self.engine.is_none()
+            && let Some(mut slot) = self.try_wire()
+        {
+            let Some(wire) = slot.as_mut() else { return Err(refused(0)(PostError::NotConnected)) };
+            self.take_in(wire);
+            let mut outcome = Ok(());
+            for request in requests {
+                outcome = wire.machine.post_send(request).map_err(refused(posted));
+                if outcome.is_err() {
+                    break;
+                }
+                posted += 1;
+            }
+            let visit = self.move_bytes(wire, &mut [], 0);
+            self.leave(slot, visit);
+            if self.has_mail() {
+                self.drive(&mut [], 0);
+            }
+            return outcome;
+        }
+        let ord = self.established.get().map_or(0, |established| established.ord);
+        let mut outcome = Ok(());
+        {
+            let mut inbox = locked(&self.inbox);
+            for request in requests {
+                let room = inbox.len() + self.outstanding.load(Ordering::Acquire) < self.limits.send_queue;
+                outcome = if room { self.limits.check(&request, ord) } else { Err(PostError::Full) }
+                    .map_err(refused(posted));
+                if outcome.is_err() {
+                    break;
+                }
+                inbox.push_back(request);
+                posted += 1;
+            }
+            self.waiting.store(inbox.len(), Ordering::Release);
+        }
+        match &self.engine {
+            Some(engine) => engine.ring(self),
+            None => {
+                fence(Ordering::SeqCst);
+                self.drive(&mut [], 0);
+            }
+        }
+        outcome
+    }
+
+    /// Posts receives, before it is connected too.
+    pub(super) fn post_receives(
+        &self,
+        requests: impl IntoIterator<Item = ReceiveRequest>,
+    ) -> Result<(), ListError> {
+        if self.shared.is_some() {
+            return Err(ListError { posted: 0, error: PostError::SharedReceives });
+        }
+        if self.age() == Age::Over {
+            return Err(ListError { posted: 0, error: PostError::NotConnected });
+        }
+        post_all(&self.queue, requests)?;
+        // It may have ended in between: then nobody else flushes them.
+        if self.age() == Age::Over {
+            self.flush_receives();
+        }
+        Ok(())
+    }
+
+    /// Moves what can be moved without waiting. Whoever else has the wire does
+    /// it instead.
+    pub(super) fn drive(&self, staging: &mut [u8], budget: usize) -> Visit {
+        let mut total = Visit::default();
+        while let Some(mut slot) = self.try_wire() {
+            let Some(wire) = slot.as_mut() else {
+                drop(slot);
+                self.flush_inbox();
+                total.over = true;
+                return total;
+            };
+            let visit = self.move_bytes(wire, staging, budget);
+            self.leave(slot, visit);
+            total = Visit { progress: total.progress | visit.progress, ..visit };
+            if !self.has_mail() {
+                break;
+            }
+        }
+        total
+    }
+
+    /// Does something with the machine, and what follows from it.
+    pub(super) fn with_machine(self: &Arc<Self>, act: impl FnOnce(&mut Machine)) {
+        let mut slot = locked(&self.wire);
+        let Some(wire) = slot.as_mut() else { return };
+        self.take_in(wire);
+        act(&mut wire.machine);
+        let visit = self.move_bytes(wire, &mut [], 0);
+        self.leave(slot, visit);
+        if let Some(engine) = &self.engine {
+            engine.ring(self);
+        }
+    }
+
+    /// Ends it at once and without a word to its completion queues.
+    pub(super) fn destroy(&self) {
+        self.age.store(Age::Over as u8, Ordering::Release);
+        let wire = locked(&self.wire).take();
+        drop(wire);
+        locked(&self.inbox).clear();
+        self.for_drivers(|driver| driver.leave(self.id));
+    }
+
+    /// What an epoll should look out for: the peer's bytes, room for ours.
+    pub(super) fn watch(&self, act: impl FnOnce(&Socket, bool, bool)) {
+        if let Some(wire) = locked(&self.wire).as_ref() {
+            act(&wire.socket, !wire.ended, wire.blocked);
+        }
+    }
+
+    fn try_wire(&self) -> Option<MutexGuard<'_, Option<Wire>>> {
+        match self.wire.try_lock() {
+            Ok(slot) => Some(slot),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Lets go of the wire, for good if it is over.
+    fn leave(&self, mut slot: MutexGuard<'_, Option<Wire>>, visit: Visit) {
+        let gone = if visit.over { slot.take() } else { None };
+        drop(slot);
+        if gone.is_some() {
+            self.flush_inbox();
+            self.flush_receives();
+        }
+    }
+
+    /// Whether a poster left something while the wire was held. The fences
+    /// here and in [`Link::post_sends`] order "I let go, is there mail?" against
+    /// "there is mail, did you let go?": one of the two sees the other.
+    fn has_mail(&self) -> bool {
+        if self.engine.is_some() {
+            return false;
+        }
+        fence(Ordering::SeqCst);
+        self.waiting.load(Ordering::Acquire) > 0
+    }
+
+    /// Requests of the inbox go to the machine.
+    fn take_in(&self, wire: &mut Wire) {
+        if self.waiting.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut inbox = locked(&self.inbox);
+        self.waiting.store(0, Ordering::Release);
+        // Seen by posters from here on as with the machine.
+        self.outstanding.store(wire.machine.outstanding() + inbox.len(), Ordering::Release);
+        while let Some(request) = inbox.pop_front() {
+            let (id, completed) = (request.id, kind(&request.operation));
+            if wire.machine.post_send(request).is_err() {
+                self.sends.push(flushed(self.id, id, completed));
+            }
+        }
+    }
+
+    fn move_bytes(&self, wire: &mut Wire, staging: &mut [u8], budget: usize) -> Visit {
+        let mut visit = Visit::default();
+        self.take_in(wire);
+        self.transmit(wire, budget, &mut visit);
+        if !staging.is_empty() && !wire.ended {
+            wire.receive(staging, budget, &mut visit);
+            if visit.progress {
+                self.transmit(wire, budget, &mut visit);
+            }
+        }
+        self.settle(wire, &mut visit);
+        visit
+    }
+
+    fn transmit(&self, wire: &mut Wire, budget: usize, visit: &mut Visit) {
+        let mut moved = 0;
+        wire.blocked = false;
+        loop {
+            let outcome = {
+                let batch = wire.machine.outgoing();
+                if batch.is_empty() {
+                    return;
+                }
+                let mut pieces = SmallVec::<[Piece<'_>; 64]>::new();
+                batch.pieces(&mut pieces);
+                memory::send(wire.socket.as_fd(), &pieces, false).map(|bytes| (bytes, bytes < batch.len()))
+            };
+            match outcome {
+                Ok((bytes, short)) => {
+                    wire.machine.sent(bytes);
+                    visit.progress = true;
+                    moved += bytes;
+                    wire.blocked = short;
+                }
+                Err(error) => wire.trouble(&error, Direction::Out),
+            }
+            if wire.blocked {
+                return;
+            }
+            if budget > 0 && moved >= budget {
+                visit.more = true;
+                return;
+            }
+        }
+    }
+
+    /// Hands out what the machine has to tell, and ends the stream when it is
+    /// time.
+    fn settle(&self, wire: &mut Wire, visit: &mut Visit) {
+        if wire.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            wire.machine.fail(Failure::TimedOut);
+        }
+        self.outstanding.store(wire.machine.outstanding(), Ordering::Release);
+        let mut lost = false;
+        for (side, completion) in wire.machine.completions() {
+            visit.progress = true;
+            lost |= match side {
+                Side::Send => self.sends.push(completion),
+                Side::Receive => self.receives.push(completion),
+            };
+        }
+        if lost {
+            // A completion was lost for good, and with it the queue pair.
+            wire.machine.fail(Failure::Ended);
+            for (side, completion) in wire.machine.completions() {
+                match side {
+                    Side::Send => self.sends.push(completion),
+                    Side::Receive => self.receives.push(completion),
+                };
+            }
+        }
+        self.tell(wire);
+        self.state.store(wire.machine.state() as u8, Ordering::Release);
+        if wire.machine.wants_close() {
+            self.end(wire, visit);
+        }
+        visit.deadline = wire.deadline;
+        let wanted = (wire.ended, wire.blocked);
+        if !visit.over && wire.watched != wanted {
+            wire.watched = wanted;
+            self.for_drivers(|driver| driver.rewatch(self.id, &wire.socket, !wire.ended, wire.blocked));
+        }
+    }
+
+    /// Nothing more will be sent. What is not over yet is read to the peer's
+    /// end: a socket that is closed with bytes unread resets the connection,
+    /// and the peer may lose our last words.
+    fn end(&self, wire: &mut Wire, visit: &mut Visit) {
+        if matches!(wire.machine.state(), State::Error | State::Idle) {
+            self.age.store(Age::Over as u8, Ordering::Release);
+            self.flush_receives();
+            let late = wire.deadline.is_some_and(|deadline| wire.shut && Instant::now() >= deadline);
+            visit.over = wire.ended || wire.aborted || late;
+        }
+        if !wire.shut && !visit.over {
+            wire.shut = true;
+            // The peer may be gone already; reading tells.
+            let _ = wire.socket.shutdown(Shutdown::Write);
+            wire.deadline = Some(Instant::now() + LINGER);
+        }
+    }
+
+    fn tell(&self, wire: &mut Wire) {
+        let events = &self.domain.device.events;
+        let queue_pair = self.id;
+        let Wire { machine, deadline, aborted, .. } = wire;
+        for event in machine.events() {
+            events.push(match event {
+                Event::Established => {
+                    *deadline = None;
+                    AsyncEvent::Established { queue_pair }
+                }
+                Event::TerminateReceived(terminate) => {
+                    AsyncEvent::TerminateReceived { queue_pair, terminate }
+                }
+                Event::TerminateSent(terminate) => AsyncEvent::TerminateSent { queue_pair, terminate },
+                Event::PeerClosed => AsyncEvent::Disconnected { queue_pair, failure: None },
+                Event::Failed(failure) => {
+                    *aborted |= matches!(failure, Failure::Ended | Failure::TimedOut);
+                    AsyncEvent::Disconnected { queue_pair, failure: Some(failure) }
+                }
+                Event::ReceivesLow => {
+                    AsyncEvent::SharedReceiveQueueLimit { token: self.shared.unwrap_or_default() }
+                }
+            });
+        }
+    }
+
+    fn flush_inbox(&self) {
+        let mut inbox = locked(&self.inbox);
+        self.waiting.store(0, Ordering::Release);
+        while let Some(request) = inbox.pop_front() {
+            self.sends.push(flushed(self.id, request.id, kind(&request.operation)));
+        }
+    }
+
+    fn flush_receives(&self) {
+        if self.shared.is_some() {
+            return;
+        }
+        loop {
+            let Some(request) = locked(&self.queue).take().0 else { return };
+            self.receives.push(flushed(self.id, request.id, Completed::Receive));
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    In,
+    Out,
+}
+
+impl Wire {
+    fn receive(&mut self, staging: &mut [u8], budget: usize, visit: &mut Visit) {
+        let mut moved = 0;
+        loop {
+            match self.receive_once(staging) {
+                Ok((0, _)) => {
+                    self.ended = true;
+                    visit.progress = true;
+                    self.machine.end_of_stream();
+                    return;
+                }
+                Ok((bytes, all)) => {
+                    visit.progress = true;
+                    moved += bytes;
+                    if !all {
+                        return;
+                    }
+                    if moved >= budget {
+                        visit.more = true;
+                        return;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    self.trouble(&error, Direction::In);
+                    if self.ended {
+                        visit.progress = true;
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// One call; how many bytes came, and whether as many as there was room
+    /// for.
+    fn receive_once(&mut self, staging: &mut [u8]) -> io::Result<(usize, bool)> {
+        let Some((spans, behind)) = self.machine.straight() else {
+            let room = staging.len().min(STAGING_BYTES);
+            let bytes = memory::receive(self.socket.as_fd(), &[], &mut staging[..room])?;
+            self.machine.consume(&staging[..bytes]);
+            return Ok((bytes, bytes == room));
+        };
+        let behind = behind.min(staging.len());
+        let payload: usize = spans.iter().map(Span::len).sum();
+        let bytes = memory::receive(self.socket.as_fd(), &spans, &mut staging[..behind])?;
+        drop(spans);
+        if bytes > 0 {
+            self.machine.placed(bytes.min(payload));
+        }
+        if bytes > payload {
+            self.machine.consume(&staging[..bytes - payload]);
+        }
+        Ok((bytes, bytes == payload + behind))
+    }
+
+    fn trouble(&mut self, error: &io::Error, direction: Direction) {
+        match error.kind() {
+            io::ErrorKind::Interrupted => {}
+            io::ErrorKind::WouldBlock => self.blocked = true,
+            // The other side's last words may still be readable: a Terminate
+            // tells more than a broken pipe.
+            io::ErrorKind::BrokenPipe if direction == Direction::Out && !self.ended => self.blocked = true,
+            io::ErrorKind::PermissionDenied => {
+                self.ended = true;
+                self.machine.fail(Failure::Ended);
+            }
+            io::ErrorKind::TimedOut => {
+                self.ended = true;
+                self.machine.fail(Failure::TimedOut);
+            }
+            _ => {
+                self.ended = true;
+                self.machine.fail(Failure::Reset);
+            }
+        }
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        // An end in disorder is to be seen as one.
+        if self.aborted {
+            let _ = self.socket.set_linger(Some(Duration::ZERO));
+        }
+    }
+}
+
+/// Posts receives to a queue in order.
+pub(super) fn post_all(
+    queue: &Mutex<ReceiveQueue>,
+    requests: impl IntoIterator<Item = ReceiveRequest>,
+) -> Result<(), ListError> {
+    let mut queue = locked(queue);
+    for (posted, request) in requests.into_iter().enumerate() {
+        queue.post(request).map_err(|error| ListError { posted, error })?;
+    }
+    Ok(())
+}
+
+fn flushed(queue_pair: QueuePairId, id: u64, completed: Completed) -> Completion {
+    Completion {
+        id,
+        queue_pair,
+        completed,
+        status: Status::Flushed,
+        bytes: 0,
+        immediate: None,
+        invalidated: None,
+        solicited: false,
+    }
+}
+
+fn kind(operation: &Operation) -> Completed {
+    match operation {
+        Operation::Send { .. } => Completed::Send,
+        Operation::Write { .. } => Completed::Write,
+        Operation::Read { .. } => Completed::Read,
+        Operation::Immediate { .. } => Completed::Immediate,
+        Operation::FetchAdd { .. } => Completed::FetchAdd,
+        Operation::CompareSwap { .. } => Completed::CompareSwap,
+        Operation::BindWindow { .. } => Completed::BindWindow,
+        Operation::LocalInvalidate { .. } => Completed::LocalInvalidate,
+    }
+}
