@@ -123,11 +123,18 @@ impl Framer {
         self.place.position += bytes as u64;
     }
 
-    /// Appends the pad and the CRC. Without CRCs the four bytes are zero
-    /// (RFC 5044, section 4.4: the field is always there).
+    /// Appends the pad, which is zero (RFC 5044, section 4.1), and the CRC.
+    /// Without CRCs the four bytes are zero (section 4.4: the field is always
+    /// there).
     pub fn finish(&mut self, out: &mut Vec<u8>) {
+        self.finish_padded([0; 3], out);
+    }
+
+    /// The same with a pad that was recorded ([`Deframer::pad`]), as much of it
+    /// as the length needs.
+    pub fn finish_padded(&mut self, pad: [u8; 3], out: &mut Vec<u8>) {
         let length = LENGTH_BYTES + self.ulpdu;
-        self.bytes(&[0; 3][..length.next_multiple_of(4) - length], out);
+        self.bytes(&pad[..length.next_multiple_of(4) - length], out);
         self.due(out);
         // Least significant byte first, as RFC 3720 has it on the wire.
         out.extend_from_slice(&self.place.close().unwrap_or(0).to_le_bytes());
@@ -204,6 +211,7 @@ pub struct Deframer {
     /// Bytes of the ULPDU or pad still to come.
     left: usize,
     pad: usize,
+    padded: [u8; 3],
 }
 
 impl Deframer {
@@ -218,6 +226,7 @@ impl Deframer {
             in_marker: false,
             left: 0,
             pad: 0,
+            padded: [0; 3],
         }
     }
 
@@ -247,9 +256,12 @@ impl Deframer {
                     return Ok((!bytes.is_empty()).then_some(Framed::Bytes(bytes)));
                 }
                 Field::Pad if self.left > 0 => {
-                    if self.cut(stream).is_empty() {
+                    let at = self.pad - self.left;
+                    let bytes = self.cut(stream);
+                    if bytes.is_empty() {
                         return Ok(None);
                     }
+                    self.padded[at..at + bytes.len()].copy_from_slice(bytes);
                 }
                 Field::Ulpdu => (self.field, self.left) = (Field::Pad, self.pad),
                 Field::Pad => self.field = Field::Crc,
@@ -322,6 +334,13 @@ impl Deframer {
         }
     }
 
+    /// The pad of the FPDU that [`Deframer::next`] ended last. It is not
+    /// checked (RFC 5044, section 4.1); Linux' siw leaves there what was before.
+    #[must_use]
+    pub fn pad(&self) -> [u8; 3] {
+        self.padded
+    }
+
     /// The stream stands between two FPDUs: it may end here.
     #[must_use]
     pub fn between(&self) -> bool {
@@ -372,6 +391,7 @@ impl Deframer {
         self.place.began = self.place.position - LENGTH_BYTES as u64;
         let length = LENGTH_BYTES + usize::from(ulpdu);
         self.pad = length.next_multiple_of(4) - length;
+        self.padded = [0; 3];
         (self.field, self.left) = (Field::Ulpdu, usize::from(ulpdu));
         ulpdu
     }

@@ -170,7 +170,7 @@ pub fn respond(
         // Linux' siw goes by the Reply alone, so the Reply tells the result.
         crc: agreed.crc,
         reject: false,
-        large_fpdus: request.large_fpdus,
+        large_fpdus: agreed.large_fpdus,
         revision: request.revision,
         enhanced,
         private_data: offer.private_data.clone(),

@@ -1,0 +1,11 @@
+//! The bytes of the wire, against what others wrote: figures and vectors of the
+//! RFCs, conversations of two Linux siw peers, tshark, and a second framing
+//! that was written as plainly as the RFC's text.
+
+mod captures;
+mod conversation;
+mod dissector;
+mod figures;
+mod pcap;
+mod properties;
+mod setup;
