@@ -6,6 +6,7 @@ use std::{
 };
 
 use crate::{
+    memory::Access,
     queue_pair::{PostError, State},
     rnic::{
         self, AcceptOptions, ConnectError, ConnectOptions, Connecting, Established, Incoming,
@@ -15,6 +16,7 @@ use crate::{
     verbs::{
         buffers::{Buffers, Flight, Loans, Posted, Sends, Sink, Source, lend, locked, take_back},
         completion_queue::CompletionQueue,
+        region::Window,
     },
     work::{Data, Operation, ReceiveRequest, Remote, Segment, Segments, SendRequest},
 };
@@ -302,8 +304,27 @@ impl QueuePair {
         self.post_with(id, loans, operation, options)
     }
 
-    /// Posts a request that moves no buffer: binding a window, invalidating a
-    /// local tag, masked atomics into a region.
+    /// Posts the binding of a window to a range of a region (none: unbinds it).
+    /// Requests posted later and the peer use the tag that it has then.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn bind(
+        &self,
+        id: u64,
+        window: &mut Window,
+        memory: Segment,
+        access: Access,
+        options: SendOptions,
+    ) -> Result<(), Refused> {
+        let operation = Operation::BindWindow { window: window.stag, memory, access };
+        self.post_with(id, Loans::new(), operation, options)?;
+        window.stag = window.stag.next_key();
+        Ok(())
+    }
+
+    /// Posts a request that moves no buffer: invalidating a local tag, masked
+    /// atomics into a region.
     ///
     /// # Errors
     /// [`Refused`].

@@ -110,12 +110,12 @@ impl Drop for Region {
     }
 }
 
-/// A memory window: a tag that is bound to ranges of regions by requests
-/// ([`Operation::BindWindow`](crate::work::Operation)), for one queue pair at a
-/// time. Every bind gives it its next key.
+/// A memory window: a tag that is bound to ranges of regions by
+/// [`QueuePair::bind`](super::QueuePair::bind), for one queue pair at a time.
+/// Dropped, its tag is given up.
 #[derive(Debug)]
 pub struct Window {
-    stag: Stag,
+    pub(super) stag: Stag,
     domain: Arc<Domain>,
 }
 
@@ -129,8 +129,7 @@ impl Window {
         Ok(Self { stag, domain: domain.shared.clone() })
     }
 
-    /// Its tag as it was made: what the first bind names. Whoever binds keeps
-    /// count of the keys.
+    /// Its tag: the one of the last bind that was posted.
     #[must_use]
     pub fn stag(&self) -> Stag {
         self.stag
@@ -139,9 +138,13 @@ impl Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
-        let memory = &self.domain.device.memory;
-        // By its number: the key is that of the last bind.
-        let _ = memory.deregister(self.stag);
+        // Binds that were posted and never carried out did not change its key.
+        for back in 0..=u8::MAX {
+            let stag = Stag::new(self.stag.index(), self.stag.key().wrapping_sub(back));
+            if self.domain.device.memory.deregister(stag).is_ok() {
+                return;
+            }
+        }
     }
 }
 

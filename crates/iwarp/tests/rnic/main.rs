@@ -1,0 +1,7 @@
+//! The software RNIC over loopback: every operation end to end in both ways of
+//! progress, set-up with well-behaved and other peers, faults, many queue
+//! pairs, and what the safe tier promises of buffers.
+#![allow(clippy::unwrap_used, reason = "a test may end by panic")]
+
+mod operations;
+mod sides;

@@ -1,0 +1,129 @@
+//! Two ends of a connection in one process.
+
+use std::{
+    net::SocketAddr,
+    thread,
+    time::{Duration, Instant},
+};
+
+use clearstream_iwarp::{
+    verbs::{
+        AcceptOptions, CompletionQueue, ConnectOptions, Established, Finished, Listener, Progress,
+        ProtectionDomain, QueuePair, QueuePairOptions, Rnic, RnicOptions,
+    },
+    work::Status,
+};
+
+/// Long enough for a machine that does many things at once.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
+
+pub(crate) fn inline() -> RnicOptions {
+    RnicOptions::default()
+}
+
+pub(crate) fn offloaded() -> RnicOptions {
+    // Spinning engines of many tests at a time would only be in their way.
+    let engine_spin = Duration::from_micros(20);
+    RnicOptions { progress: Progress::Offloaded { cores: Vec::new() }, engine_spin, ..RnicOptions::default() }
+}
+
+pub(crate) fn both_ways() -> [RnicOptions; 2] {
+    [inline(), offloaded()]
+}
+
+pub(crate) fn any_port() -> SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+/// One end, before it is connected.
+pub(crate) struct Side {
+    pub(crate) domain: ProtectionDomain,
+    pub(crate) completions: CompletionQueue,
+    pub(crate) queue_pair: QueuePair,
+    pub(crate) rnic: Rnic,
+}
+
+impl Side {
+    pub(crate) fn new(options: RnicOptions) -> Self {
+        Self::of(&Rnic::open(options).unwrap())
+    }
+
+    pub(crate) fn of(rnic: &Rnic) -> Self {
+        let completions = CompletionQueue::new(rnic, 1024).unwrap();
+        let domain = ProtectionDomain::new(rnic);
+        let queue_pair = QueuePair::new(&domain, &QueuePairOptions::new(&completions)).unwrap();
+        Self { domain, completions, queue_pair, rnic: rnic.clone() }
+    }
+
+    pub(crate) fn poll(&self) -> Option<Finished> {
+        self.completions.poll().unwrap()
+    }
+}
+
+/// Connects two sides; what each was told.
+pub(crate) fn join(
+    initiator: &QueuePair,
+    connect: &ConnectOptions,
+    responder: (&Rnic, &QueuePair),
+    accept: &AcceptOptions,
+) -> (Established, Established) {
+    let listener = Listener::bind(responder.0, any_port()).unwrap();
+    let address = listener.local_address();
+    thread::scope(|scope| {
+        let accepted = scope.spawn(|| {
+            let incoming = listener.accept(Some(PATIENCE)).unwrap().unwrap();
+            responder.1.accept(incoming, accept).unwrap()
+        });
+        let connected = initiator.connect(address, connect).unwrap();
+        (connected, accepted.join().unwrap())
+    })
+}
+
+/// Two connected sides.
+pub(crate) fn pair(options: &RnicOptions, connect: &ConnectOptions, accept: &AcceptOptions) -> (Side, Side) {
+    let (left, right) = (Side::new(options.clone()), Side::new(options.clone()));
+    join(&left.queue_pair, connect, (&right.rnic, &right.queue_pair), accept);
+    (left, right)
+}
+
+pub(crate) fn plain_pair(options: &RnicOptions) -> (Side, Side) {
+    pair(options, &ConnectOptions::default(), &AcceptOptions::default())
+}
+
+/// Polls all sides until `wanted` has a completion.
+pub(crate) fn finished(wanted: &Side, others: &[&Side]) -> Finished {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(finished) = wanted.poll() {
+            return finished;
+        }
+        // They have to move too when progress is inline; what completes there
+        // is not taken.
+        others.iter().for_each(|other| _ = other.completions.progress());
+        assert!(Instant::now() < end, "no completion");
+        thread::yield_now();
+    }
+}
+
+/// The same, of a request that was carried out.
+pub(crate) fn done(wanted: &Side, others: &[&Side]) -> Finished {
+    let finished = finished(wanted, others);
+    assert_eq!(finished.completion.status, Status::Success, "{finished:?}");
+    finished
+}
+
+/// Waits for a condition while somebody has to do something.
+pub(crate) fn until(mut act: impl FnMut(), mut condition: impl FnMut() -> bool, what: &str) {
+    let end = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < end, "{what}");
+        act();
+        thread::yield_now();
+    }
+}
+
+/// Bytes that are all different for a while.
+pub(crate) fn pattern(length: usize, seed: u32) -> Vec<u8> {
+    let byte = |at: u32| (at.wrapping_mul(2_654_435_761).wrapping_add(seed) >> 13) as u8;
+    (0..length as u32).map(byte).collect()
+}
