@@ -128,6 +128,7 @@ impl Machine {
             self.terminate = Some(terminate);
             self.current = None;
             self.asked.clear();
+            self.ready_to_receive = None;
         }
     }
 
@@ -145,7 +146,6 @@ impl Machine {
             };
             let mut message = Message::of_bytes(kind, &terminate.encode(), NO_REQUEST);
             message.segment(self.mulpdu, &mut self.framer, &mut self.batch);
-            self.batch.close_bytes();
         }
     }
 

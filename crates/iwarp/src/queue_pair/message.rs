@@ -117,7 +117,7 @@ impl Message {
         {
             self.source.advance(length, |part| {
                 if let Some(crc) = framer.crc() {
-                    part.each_chunk(|chunk| crc.update(chunk));
+                    part.crc32c(crc);
                 }
                 framer.passed(part.len());
                 batch.memory(part);

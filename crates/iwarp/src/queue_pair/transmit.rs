@@ -56,13 +56,9 @@ impl Machine {
         if matches!(self.state, State::Idle | State::Error) {
             return;
         }
-        if self.state == State::Terminate {
-            self.send_terminate();
-            return;
-        }
         // A responder sends nothing before the initiator's first FPDU came
         // (RFC 5044, section 7.1.2).
-        if self.first_missing {
+        if self.first_missing && self.state != State::Terminate {
             return;
         }
         if let Some(rtr) = self.ready_to_receive.take() {
@@ -76,6 +72,9 @@ impl Machine {
             if !message.segment(self.mulpdu, &mut self.framer, &mut self.batch) {
                 self.current = Some(message);
             }
+        }
+        if self.state == State::Terminate {
+            self.send_terminate();
         }
         self.batch.close_bytes();
         if self.batch.is_empty() {

@@ -1,0 +1,350 @@
+//! Set-up, limits and ends of a connection.
+
+use std::collections::VecDeque;
+
+use clearstream_iwarp::memory::Access;
+use clearstream_iwarp::mpa::{Agreed, Rtr};
+use clearstream_iwarp::queue_pair::{Event, Failure, PostError, State};
+use clearstream_iwarp::rdmap::ErrorCode;
+use clearstream_iwarp::stag::Stag;
+use clearstream_iwarp::work::{
+    Completed, Data, Operation, ReceiveRequest, Remote, Segment, Segments, SendRequest, Status,
+};
+use smallvec::SmallVec;
+
+use crate::end::{End, agreed, carry, carry_to_the_end, inline, request};
+use crate::frames::{RDMAP, TAGGED, UNTAGGED, fpdu, send, tagged, terminate, ulpdus, untagged, write};
+
+pub(crate) const REGION: usize = 1 << 20;
+
+pub(crate) fn pair() -> [End; 2] {
+    [true, false].map(|initiator| End::new(&agreed(initiator), 1400, REGION))
+}
+
+pub(crate) fn say(bytes: &[u8]) -> Operation {
+    Operation::Send { data: inline(bytes), solicited: false, invalidate: None }
+}
+
+fn gather(end: &End, at: usize, length: usize) -> Data {
+    Data::Gather(SmallVec::from_slice(&[end.segment(at, length)]))
+}
+
+pub(crate) fn read(end: &End, peer: &End, length: usize) -> Operation {
+    Operation::Read { sink: end.segment(0, length), remote: peer.remote(0), invalidate: false }
+}
+
+pub(crate) fn post(end: &mut End, id: u64, operation: Operation) {
+    end.machine.post_send(request(id, operation)).unwrap();
+}
+
+pub(crate) fn post_read(end: &mut End, peer: &End, id: u64, length: usize) {
+    let operation = read(end, peer, length);
+    post(end, id, operation);
+}
+
+pub(crate) fn statuses(completions: &[clearstream_iwarp::work::Completion]) -> Vec<(u64, Status)> {
+    completions.iter().map(|completion| (completion.id, completion.status)).collect()
+}
+
+#[test]
+fn a_responder_waits_for_the_first_message() {
+    let [mut one, mut other] = pair();
+    one.post_receive(1, 0, 8);
+    other.post_receive(2, 0, 8);
+    post(&mut other, 3, say(b"answer"));
+    assert!(other.output().is_empty(), "RFC 5044, section 7.1.2");
+    post(&mut one, 4, say(b"first"));
+    carry(&mut one, &mut other);
+    assert_eq!(other.events, [Event::Established]);
+    assert_eq!(statuses(&one.received), [(1, Status::Success)]);
+    assert_eq!(statuses(&other.sends), [(3, Status::Success)]);
+}
+
+#[test]
+fn each_ready_to_receive_message_is_sent_and_swallowed() {
+    for rtr in [Rtr::Send, Rtr::Write, Rtr::Read] {
+        let of = |initiator| Agreed { rtr: Some(rtr), ird: 0, ord: 0, ..agreed(initiator) };
+        let (mut one, mut other) = (End::new(&of(true), 1400, REGION), End::new(&of(false), 1400, REGION));
+        post(&mut other, 3, say(b"answer"));
+        one.post_receive(1, 0, 8);
+        other.post_receive(2, 0, 8);
+        carry(&mut one, &mut other);
+        assert_eq!(other.events, [Event::Established], "{rtr:?}");
+        assert_eq!(statuses(&one.received), [(1, Status::Success)], "{rtr:?}");
+        assert!(other.received.is_empty(), "{rtr:?}: it is not for the consumer");
+        // Numbers go on behind it.
+        post(&mut one, 5, say(b"and on"));
+        carry(&mut one, &mut other);
+        assert_eq!(statuses(&other.received), [(2, Status::Success)], "{rtr:?}");
+        one.machine.close();
+        other.machine.close();
+        carry_to_the_end(&mut one, &mut other);
+        assert_eq!((one.machine.state(), other.machine.state()), (State::Idle, State::Idle), "{rtr:?}");
+    }
+}
+
+#[test]
+fn another_first_message_than_agreed_ends_the_stream() {
+    for rtr in [Rtr::Send, Rtr::Write, Rtr::Read] {
+        let mut end = End::new(&Agreed { rtr: Some(rtr), ..agreed(false) }, 1400, REGION);
+        end.post_receive(1, 0, 8);
+        let ulpdu = send(1, b"too much");
+        end.input(&fpdu(&ulpdu));
+        let (error, ..) = terminate(&ulpdus(&end.output())[0]);
+        assert_eq!(error, [2, 0, 7], "{rtr:?}: RFC 6581, section 6");
+        assert_eq!(statuses(&end.received), [(1, Status::Flushed)]);
+    }
+}
+
+#[test]
+fn closing_carries_out_what_was_posted() {
+    let [mut one, mut other] = pair();
+    other.region.write(0, &[7; 5000]);
+    other.post_receive(9, 8000, 100);
+    post_read(&mut one, &other, 1, 5000);
+    post(&mut one, 2, say(b"bye"));
+    one.machine.close();
+    assert_eq!(one.machine.post_send(request(3, say(b"late"))), Err(PostError::NotConnected));
+    assert!(!one.machine.wants_close());
+    carry(&mut one, &mut other);
+    assert_eq!(statuses(&one.sends), [(1, Status::Success), (2, Status::Success)]);
+    assert_eq!(one.region.to_vec(0, 5000), [7; 5000]);
+    assert!(one.machine.wants_close());
+    other.machine.end_of_stream();
+    other.collect();
+    assert_eq!(other.events, [Event::Established, Event::PeerClosed]);
+    assert_eq!(other.machine.state(), State::Idle);
+    one.machine.end_of_stream();
+    assert_eq!(one.machine.state(), State::Idle);
+}
+
+#[test]
+fn what_was_posted_is_still_sent_after_the_peer_closed() {
+    let [mut one, mut other] = pair();
+    one.post_receive(1, 0, 100);
+    one.post_receive(2, 0, 100);
+    other.post_receive(3, 0, 8);
+    post(&mut one, 4, say(b"last"));
+    one.machine.close();
+    post(&mut other, 5, say(b"answer"));
+    let mut stream = VecDeque::from(one.output());
+    other.arrive(&mut stream, usize::MAX, false);
+    other.machine.end_of_stream();
+    assert_eq!(other.machine.state(), State::Closing);
+    carry_to_the_end(&mut other, &mut one);
+    assert_eq!(statuses(&one.received), [(1, Status::Success), (2, Status::Flushed)]);
+    assert_eq!((one.machine.state(), other.machine.state()), (State::Idle, State::Idle));
+}
+
+#[test]
+fn the_end_of_the_stream_in_a_message_is_an_error() {
+    let whole = fpdu(&send(1, b"whole"));
+    let first_of_two = fpdu(&untagged(UNTAGGED, RDMAP | 3, 0, [0, 1, 0], b"first"));
+    let half_a_write = |end: &End| fpdu(&tagged(TAGGED, RDMAP, end.stag.0, end.address(500), b"half"));
+    type Make<'a> = Box<dyn Fn(&End) -> Vec<u8> + 'a>;
+    let cases: [(&str, Make<'_>); 4] = [
+        ("in the length", Box::new(|_| whole[..1].to_vec())),
+        ("in an FPDU", Box::new(|_| whole[..whole.len() - 1].to_vec())),
+        ("between segments", Box::new(|_| first_of_two.clone())),
+        ("between segments of a Write", Box::new(half_a_write)),
+    ];
+    for (name, make) in cases {
+        let mut end = End::new(&agreed(true), 1400, REGION);
+        end.post_receive(1, 0, 100);
+        let stream = make(&end);
+        end.input(&stream);
+        end.machine.end_of_stream();
+        end.collect();
+        assert_eq!(end.machine.state(), State::Error, "{name}");
+        assert_eq!(end.events, [Event::Failed(Failure::Truncated)], "{name}");
+        assert_eq!(statuses(&end.received), [(1, Status::Flushed)], "{name}");
+        assert!(end.machine.wants_close());
+    }
+}
+
+#[test]
+fn the_end_of_the_stream_with_answers_due_is_an_error() {
+    let [mut one, other] = pair();
+    post_read(&mut one, &other, 1, 8);
+    one.output();
+    one.machine.end_of_stream();
+    one.collect();
+    assert_eq!(one.events, [Event::Failed(Failure::Truncated)]);
+    assert_eq!(statuses(&one.sends), [(1, Status::Flushed)]);
+    // Also when the Read was not sent yet.
+    let [mut one, other] = pair();
+    post_read(&mut one, &other, 1, 8);
+    one.machine.end_of_stream();
+    one.collect();
+    assert_eq!(statuses(&one.sends), [(1, Status::Flushed)]);
+}
+
+#[test]
+fn a_reset_gives_every_request_back_in_order() {
+    let [mut one, other] = pair();
+    for id in 0..3 {
+        one.post_receive(10 + id, 0, 8);
+    }
+    let silent = SendRequest { signaled: false, ..request(1, say(b"one")) };
+    one.machine.post_send(silent).unwrap();
+    post_read(&mut one, &other, 2, 8);
+    post(&mut one, 3, say(b"three"));
+    let mut stream = VecDeque::new();
+    one.transmit(&mut stream, 3);
+    one.machine.fail(Failure::Reset);
+    one.machine.fail(Failure::TimedOut);
+    one.collect();
+    let flushed = |ids: std::ops::Range<u64>| ids.map(|id| (id, Status::Flushed)).collect::<Vec<_>>();
+    assert_eq!(statuses(&one.sends), flushed(1..4));
+    assert_eq!(statuses(&one.received), flushed(10..13));
+    assert_eq!(one.events, [Event::Failed(Failure::Reset)]);
+    assert_eq!(one.machine.outstanding(), 0);
+    assert!(one.output().is_empty());
+    let receive = ReceiveRequest { id: 1, segments: Segments::new() };
+    assert_eq!(one.machine.post_receive(receive), Err(PostError::NotConnected));
+}
+
+#[test]
+fn a_terminate_waits_for_the_fpdu_under_way_and_is_the_last() {
+    let [mut one, mut other] = pair();
+    one.region.write(0, &[3; 100_000]);
+    let (remote, data) = (other.remote(0), gather(&one, 0, 100_000));
+    post(&mut one, 1, Operation::Write { data, remote });
+    let mut stream = VecDeque::new();
+    one.transmit(&mut stream, 1000);
+    one.input(&fpdu(&write(0, 0, b"wrong")));
+    assert_eq!(one.machine.state(), State::Terminate);
+    while one.transmit(&mut stream, 700) > 0 {}
+    assert_eq!(statuses(&one.sends), [(1, Status::Flushed)], "it did not go out completely");
+    other.arrive(&mut stream, usize::MAX, true);
+    assert!(stream.is_empty());
+    let Some(Event::TerminateReceived(terminate)) = other.events.last() else { panic!("{:?}", other.events) };
+    assert_eq!(terminate.error, ErrorCode::TaggedStag);
+    assert_eq!(terminate.quoted.segment_length, Some(14 + 5));
+    assert_eq!(other.machine.state(), State::Error);
+    assert!(other.machine.wants_close() && one.machine.wants_close());
+}
+
+#[test]
+fn the_request_that_a_terminate_quotes_gets_its_error() {
+    let [mut one, mut other] = pair();
+    post_read(&mut one, &other, 1, 8);
+    let denied = Remote { stag: Stag(other.stag.0 ^ 1), address: other.address(0) };
+    let sink = one.segment(0, 8);
+    post(&mut one, 2, Operation::Read { sink, remote: denied, invalidate: false });
+    post_read(&mut one, &other, 3, 8);
+    carry(&mut one, &mut other);
+    let expected = [(1, Status::Success), (2, Status::RemoteAccess), (3, Status::Flushed)];
+    assert_eq!(statuses(&one.sends), expected);
+    assert!(matches!(one.events[..], [Event::TerminateReceived(_)]));
+    assert!(matches!(other.events[..], [Event::Established, Event::TerminateSent(_)]));
+    assert_eq!((one.machine.state(), other.machine.state()), (State::Error, State::Error));
+}
+
+#[test]
+fn local_errors_are_told_to_both_sides() {
+    type Make = fn(&End) -> Operation;
+    let cases: [(Make, Completed, Status); 5] = [
+        (
+            |end| {
+                let segment = Segment { stag: Stag(end.stag.0 ^ 1), ..end.segment(0, 8) };
+                let data = Data::Gather(SmallVec::from_slice(&[segment]));
+                Operation::Send { data, solicited: false, invalidate: None }
+            },
+            Completed::Send,
+            Status::LocalProtection,
+        ),
+        (
+            |end| Operation::Write { data: gather(end, REGION - 8, 9), remote: end.remote(0) },
+            Completed::Write,
+            Status::LocalProtection,
+        ),
+        (
+            |end| Operation::Read {
+                sink: end.segment(REGION - 8, 9),
+                remote: end.remote(0),
+                invalidate: false,
+            },
+            Completed::Read,
+            Status::LocalProtection,
+        ),
+        (
+            |end| Operation::LocalInvalidate { stag: Stag(end.stag.0 ^ 1) },
+            Completed::LocalInvalidate,
+            Status::LocalOperation,
+        ),
+        (
+            |end| {
+                let window = end.table.allocate_window(end.domain).unwrap();
+                let memory = end.segment(REGION - 8, 9);
+                Operation::BindWindow { window, memory, access: Access::REMOTE_READ }
+            },
+            Completed::BindWindow,
+            Status::WindowBind,
+        ),
+    ];
+    for (make, completed, status) in cases {
+        let [mut one, mut other] = pair();
+        other.post_receive(9, 0, 100);
+        post(&mut one, 1, say(b"good"));
+        let operation = make(&one);
+        one.machine.post_send(SendRequest { signaled: false, ..request(2, operation) }).unwrap();
+        post(&mut one, 3, say(b"never"));
+        carry(&mut one, &mut other);
+        assert_eq!(statuses(&one.sends), [(1, Status::Success), (2, status), (3, Status::Flushed)]);
+        assert_eq!(one.sends[1].completed, completed);
+        assert_eq!(statuses(&other.received), [(9, Status::Success)]);
+        let Some(Event::TerminateReceived(terminate)) = other.events.last() else {
+            panic!("{:?}", other.events)
+        };
+        assert_eq!(terminate.error, ErrorCode::RdmapCatastrophic);
+    }
+}
+
+#[test]
+fn a_receive_that_may_not_be_written_is_a_local_error() {
+    let [mut one, mut other] = pair();
+    let segment = Segment { stag: Stag(other.stag.0 ^ 1), ..other.segment(0, 8) };
+    let receive = ReceiveRequest { id: 5, segments: SmallVec::from_slice(&[segment]) };
+    other.machine.post_receive(receive).unwrap();
+    other.post_receive(6, 0, 8);
+    post(&mut one, 1, say(b"good"));
+    carry(&mut one, &mut other);
+    assert_eq!(statuses(&other.received), [(5, Status::LocalProtection), (6, Status::Flushed)]);
+    assert_eq!(other.all(), vec![0; REGION]);
+    let Some(Event::TerminateReceived(terminate)) = one.events.last() else { panic!("{:?}", one.events) };
+    assert_eq!(terminate.error, ErrorCode::DdpCatastrophic);
+}
+
+#[test]
+fn memory_that_is_deregistered_in_flight_is_not_touched_any_more() {
+    // Under a Write: what came before is there, what comes after is refused.
+    let mut end = End::new(&agreed(true), 1400, REGION);
+    let stag = end.table.register(end.domain, end.region.memory(), Access::REMOTE_WRITE, 3).unwrap();
+    let ulpdu = write(stag.0, end.address(0), &[9; 20_000]);
+    let stream = fpdu(&ulpdu);
+    end.input(&stream[..10_000]);
+    end.table.deregister(stag).unwrap();
+    let before = end.all();
+    let mut rest = VecDeque::from(stream[10_000..].to_vec());
+    while end.arrive(&mut rest, 3000, true) > 0 {}
+    assert_eq!(end.all(), before);
+    let (error, ..) = terminate(&ulpdus(&end.output())[0]);
+    assert_eq!(error, [1, 1, 0]);
+
+    // Under a Read: the response stops at the border of an FPDU.
+    let mut end = End::new(&agreed(true), 1400, 4 << 20);
+    let stag = end.table.register(end.domain, end.region.memory(), Access::REMOTE_READ, 3).unwrap();
+    let body = crate::frames::read_body((9, 9), 4 << 20, (stag.0, end.address(0)));
+    let request = crate::frames::read(1, &body);
+    end.input(&fpdu(&request));
+    let mut stream = VecDeque::new();
+    end.transmit(&mut stream, usize::MAX);
+    end.table.deregister(stag).unwrap();
+    while end.transmit(&mut stream, usize::MAX) > 0 {}
+    let sent = ulpdus(stream.make_contiguous());
+    let (error, bits, quoted) = terminate(sent.last().unwrap());
+    assert_eq!((error, bits), ([0, 1, 0], 0xe0));
+    assert_eq!(quoted[2..], request);
+    assert!(sent.len() < 1000);
+}
