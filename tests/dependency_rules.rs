@@ -192,16 +192,55 @@ fn there_is_no_async_runtime_and_one_tls() {
     }
 }
 
+/// Where unsafe code may be besides `sys`: registered memory, which a peer and
+/// the kernel write while the program runs.
+const REGISTERED_MEMORY: &str = "crates/iwarp/src/memory/";
+
 #[test]
-fn unsafe_is_in_sys_alone() {
+fn unsafe_is_in_sys_and_in_registered_memory_alone() {
     for name in all_but(&[]) {
         // A program beside a library is a line; the workspace's lint denies
         // unsafe there.
         let source = root().join("crates").join(name).join("src");
         let head = ["lib.rs", "main.rs"].iter().find_map(|head| fs::read_to_string(source.join(head)).ok());
         let forbids = head.unwrap().contains("#![forbid(unsafe_code)]");
-        assert_eq!(forbids, name != "sys", "crates/{name}: #![forbid(unsafe_code)]");
+        assert_eq!(forbids, !["sys", "iwarp"].contains(&name), "crates/{name}: #![forbid(unsafe_code)]");
     }
+    // One module of `iwarp` allows it, once, and is the one that has any.
+    let allowed: Vec<_> = places(&["iwarp"], &["allow(unsafe_code", "expect(unsafe_code"]);
+    assert_eq!(allowed, [format!("{REGISTERED_MEMORY}mod.rs: allow(unsafe_code")]);
+    let elsewhere: Vec<_> = places(&["iwarp"], &["unsafe {", "unsafe fn", "unsafe impl"])
+        .into_iter()
+        .filter(|place| !place.starts_with(REGISTERED_MEMORY))
+        .collect();
+    assert_eq!(elsewhere, Vec::<String>::new());
+}
+
+#[test]
+fn the_protocol_of_iwarp_does_no_input_or_output_and_reads_no_clock() {
+    let words = [
+        "std::net",
+        "std::time",
+        "std::thread",
+        "std::fs",
+        "std::io",
+        "std::os",
+        "net::",
+        "Instant",
+        "rustix",
+        "libc",
+        "socket2",
+        "clearstream_sys",
+    ];
+    let protocol = ["mpa", "ddp", "rdmap", "queue_pair"];
+    let found: Vec<_> = places(&["iwarp"], &words)
+        .into_iter()
+        .filter(|place| {
+            let file = place.strip_prefix("crates/iwarp/src/").unwrap();
+            protocol.contains(&file.split(['/', '.']).next().unwrap())
+        })
+        .collect();
+    assert_eq!(found, Vec::<String>::new());
 }
 
 #[test]
@@ -266,10 +305,15 @@ fn report_reads_records_and_nothing_else() {
 }
 
 #[test]
-fn raw_system_calls_are_in_sys_alone() {
-    for name in all_but(&["sys"]) {
+fn raw_system_calls_are_in_sys_and_in_registered_memory_alone() {
+    for name in all_but(&["sys", "iwarp"]) {
         assert!(!dependencies(crates()[name]).contains("libc"), "{name} uses libc: that belongs into sys");
     }
+    let elsewhere: Vec<_> = places(&["iwarp"], &["libc::"])
+        .into_iter()
+        .filter(|place| !place.starts_with(REGISTERED_MEMORY))
+        .collect();
+    assert_eq!(elsewhere, Vec::<String>::new());
 }
 
 #[test]

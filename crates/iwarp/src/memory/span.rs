@@ -2,6 +2,8 @@
 
 use std::{
     fmt,
+    mem::MaybeUninit,
+    ptr,
     sync::{
         Arc,
         atomic::{Ordering, fence},
@@ -16,7 +18,7 @@ use super::{
 use crate::mpa::Crc;
 
 /// How much is copied out at once for who needs plain bytes.
-const CHUNK_BYTES: usize = 4096;
+const CHUNK_BYTES: usize = 16384;
 
 /// A checked range of registered memory. It keeps the memory alive; a clone
 /// costs a reference count.
@@ -87,6 +89,13 @@ impl Span {
     /// # Panics
     /// When there are not as many.
     pub fn read(&self, at: usize, into: &mut [u8]) {
+        // SAFETY: the same bytes, and `read_to` writes bytes only.
+        let into = unsafe { &mut *(ptr::from_mut(into) as *mut [MaybeUninit<u8>]) };
+        self.read_to(at, into);
+    }
+
+    /// The same into memory that is not initialised yet.
+    fn read_to<'a>(&self, at: usize, into: &'a mut [MaybeUninit<u8>]) -> &'a [u8] {
         self.check(at, into.len());
         match self.enter() {
             Some((extent, _inside)) => {
@@ -94,27 +103,29 @@ impl Span {
                 unsafe { words::load(extent.holder(), self.start + at, into) };
                 fence(Ordering::Acquire);
             }
-            None => into.fill(0),
+            None => into.fill(MaybeUninit::new(0)),
         }
+        // SAFETY: all of it was written.
+        unsafe { into.assume_init_ref() }
     }
 
     /// Appends all of it.
     pub fn append_to(&self, bytes: &mut Vec<u8>) {
-        let length = bytes.len();
-        bytes.resize(length + self.length, 0);
-        self.read(0, &mut bytes[length..]);
+        bytes.reserve(self.length);
+        let read = self.read_to(0, &mut bytes.spare_capacity_mut()[..self.length]).len();
+        // SAFETY: as many were initialised behind the last.
+        unsafe { bytes.set_len(bytes.len() + read) };
     }
 
     /// Shows all of it as plain bytes, a few KiB at a time: there is no plain
     /// reference into memory that others may write.
     pub fn each_chunk(&self, mut take: impl FnMut(&[u8])) {
-        let mut chunk = [0; CHUNK_BYTES];
+        let mut chunk = [const { MaybeUninit::uninit() }; CHUNK_BYTES];
         let mut at = 0;
         while at < self.length {
-            let chunk = &mut chunk[..CHUNK_BYTES.min(self.length - at)];
-            self.read(at, chunk);
-            take(chunk);
-            at += chunk.len();
+            let most = CHUNK_BYTES.min(self.length - at);
+            take(self.read_to(at, &mut chunk[..most]));
+            at += most;
         }
     }
 

@@ -10,7 +10,13 @@
 //!
 //! All accesses are relaxed; [`super::Span`] adds the fences.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::{
+    mem::MaybeUninit,
+    sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed},
+};
+
+/// A word's bytes on their way out.
+type Word = [MaybeUninit<u8>; WORD];
 
 /// Bytes of a word.
 pub(super) const WORD: usize = size_of::<u64>();
@@ -63,11 +69,11 @@ pub(super) unsafe fn store(holder: Holder, at: usize, bytes: &[u8]) {
     }
 }
 
-/// Copies what is at `at` into `into`.
+/// Copies what is at `at` into `into`: all of it is initialised then.
 ///
 /// # Safety
 /// `holder` is what its type says.
-pub(super) unsafe fn load(holder: Holder, at: usize, into: &mut [u8]) {
+pub(super) unsafe fn load(holder: Holder, at: usize, into: &mut [MaybeUninit<u8>]) {
     assert!(holder.contains(at, into.len()), "a range was checked when its span was made");
     let length = into.len();
     let head = head_length(holder, at, length);
@@ -76,10 +82,7 @@ pub(super) unsafe fn load(holder: Holder, at: usize, into: &mut [u8]) {
     // SAFETY: as in `store`.
     unsafe {
         load_part(holder, at, head);
-        let first = holder.base.add(at + head.len()).cast::<u64>();
-        for (index, word) in words.iter_mut().enumerate() {
-            *word = atomic_word(first.add(index)).load(Relaxed).to_ne_bytes();
-        }
+        load_words(holder.base.add(at + head.len()).cast(), words);
         load_part(holder, at + length - tail.len(), tail);
     }
 }
@@ -96,6 +99,65 @@ pub(super) unsafe fn word<'a>(holder: Holder, at: usize) -> Option<&'a AtomicU64
     let place = holder.whole(at)?;
     // SAFETY: a whole aligned word of a live holder.
     Some(unsafe { atomic_word(place.cast()) })
+}
+
+/// Whole words, one after another.
+///
+/// # Safety
+/// As many are at `first`, aligned, alive and accessed atomically by everybody.
+unsafe fn load_words(first: *mut u64, into: &mut [Word]) {
+    let mut done = 0;
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if into.len() >= BLOCK && std::arch::is_x86_feature_detected!("avx") {
+        let (blocks, _) = into.as_chunks_mut::<BLOCK>();
+        // SAFETY: the caller's, for the words of these blocks; there is AVX.
+        unsafe { load_blocks(first, blocks) };
+        done = blocks.len() * BLOCK;
+    }
+    for word in &mut into[done..] {
+        // SAFETY: the caller's.
+        *word = unsafe { atomic_word(first.add(done)) }.load(Relaxed).to_ne_bytes().map(MaybeUninit::new);
+        done += 1;
+    }
+}
+
+/// Words of a block.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const BLOCK: usize = 8;
+
+/// The compiler does not join atomic loads, which costs half of the speed that
+/// a CRC wants. So this reads four words by one instruction. Each eight aligned
+/// bytes of it come as they were at one time (Intel SDM, volume 3, section
+/// 9.1.1; AMD APM, volume 2, section 7.3.2), as by four relaxed loads.
+///
+/// # Safety
+/// As for [`load_words`], and the processor has AVX.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[target_feature(enable = "avx")]
+unsafe fn load_blocks(first: *const u64, blocks: &mut [[Word; BLOCK]]) {
+    // SAFETY: reads the words, writes the blocks, of which there is one, and
+    // nothing else.
+    unsafe {
+        std::arch::asm!(
+            "2:",
+            "vmovdqu {a}, [{from}]",
+            "vmovdqu {b}, [{from} + 32]",
+            "vmovdqu [{into}], {a}",
+            "vmovdqu [{into} + 32], {b}",
+            "add {from}, 64",
+            "add {into}, 64",
+            "dec {left}",
+            "jnz 2b",
+            from = inout(reg) first => _,
+            into = inout(reg) blocks.as_mut_ptr() => _,
+            left = inout(reg) blocks.len() => _,
+            a = out(ymm_reg) _,
+            b = out(ymm_reg) _,
+            options(nostack),
+        );
+    }
+    // What follows may be code without AVX.
+    std::arch::x86_64::_mm256_zeroupper();
 }
 
 /// Bytes before the first word that begins in the range.
@@ -142,7 +204,7 @@ unsafe fn store_part(holder: Holder, at: usize, bytes: &[u8]) {
 ///
 /// # Safety
 /// As for [`load`], the range being inside.
-unsafe fn load_part(holder: Holder, at: usize, into: &mut [u8]) {
+unsafe fn load_part(holder: Holder, at: usize, into: &mut [MaybeUninit<u8>]) {
     if into.is_empty() {
         return;
     }
@@ -150,11 +212,11 @@ unsafe fn load_part(holder: Holder, at: usize, into: &mut [u8]) {
     if let Some(place) = holder.whole(at) {
         // SAFETY: a whole aligned word of a live holder.
         let word = unsafe { atomic_word(place.cast()) }.load(Relaxed).to_ne_bytes();
-        into.copy_from_slice(&word[phase..phase + into.len()]);
+        into.write_copy_of_slice(&word[phase..phase + into.len()]);
         return;
     }
     for (index, byte) in into.iter_mut().enumerate() {
         // SAFETY: inside the holder, and of no whole word.
-        *byte = unsafe { AtomicU8::from_ptr(holder.base.add(at + index)) }.load(Relaxed);
+        byte.write(unsafe { AtomicU8::from_ptr(holder.base.add(at + index)) }.load(Relaxed));
     }
 }

@@ -1,0 +1,199 @@
+//! Copies into and out of memory, checksums and atomics on it.
+
+use std::ptr::NonNull;
+
+use clearstream_iwarp::{
+    memory::{Access, AccessError, Region, Span, raw},
+    mpa::Crc,
+    work::Segment,
+};
+use proptest::prelude::*;
+
+use crate::{PAIR, all, table};
+
+/// Memory that begins and ends anywhere: bytes around it must stay.
+struct Odd {
+    bytes: Vec<u8>,
+    start: usize,
+    length: usize,
+}
+
+impl Odd {
+    fn new(start: usize, length: usize) -> Self {
+        Self { bytes: vec![0xee; start + length + 8], start, length }
+    }
+
+    /// Lets `act` use the memory as a span, then looks at it.
+    fn with(&mut self, act: impl FnOnce(Span)) -> &[u8] {
+        let (table, domain) = table();
+        let base = NonNull::new(self.bytes.as_mut_ptr()).unwrap();
+        // SAFETY: inside the vector, which nobody touches until it is given up.
+        let stag = unsafe {
+            let base = base.add(self.start);
+            raw::register(&table, domain, base, self.length, 0x1000, all(), 0, None)
+        };
+        let segment = Segment { stag: stag.unwrap(), address: 0x1000, length: self.length as u32 };
+        act(table.local(domain, segment, true).unwrap());
+        table.deregister(segment.stag).unwrap();
+        let (before, rest) = self.bytes.split_at(self.start);
+        let (inside, after) = rest.split_at(self.length);
+        assert!(before.iter().chain(after).all(|byte| *byte == 0xee), "a neighbour's byte changed");
+        inside
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 8 } else { 256 }, ..Default::default() })]
+
+    /// Any pieces into any part of memory at any alignment.
+    #[test]
+    fn what_is_written_is_read(
+        start in 0_usize..16,
+        length in 1_usize..200,
+        writes in prop::collection::vec((0_usize..200, prop::collection::vec(any::<u8>(), 0..200)), 1..6),
+        from in 0_usize..200,
+    ) {
+        let mut memory = Odd::new(start, length);
+        let mut model = vec![0xee; length];
+        let model = &mut model;
+        let inside = memory.with(|span| {
+            for (at, bytes) in &writes {
+                let at = at % length;
+                let bytes = &bytes[..bytes.len().min(length - at)];
+                span.write(at, bytes);
+                model[at..at + bytes.len()].copy_from_slice(bytes);
+            }
+            let from = from % length;
+            let part = span.slice(from, length - from);
+            let mut read = vec![0; part.len()];
+            part.read(0, &mut read);
+            assert_eq!(read, model[from..]);
+            let mut appended = vec![1, 2, 3];
+            part.append_to(&mut appended);
+            assert_eq!(appended[3..], model[from..]);
+            assert_eq!(appended[..3], [1, 2, 3]);
+        });
+        prop_assert_eq!(inside, &model[..]);
+    }
+}
+
+#[test]
+fn long_copies_are_whole() {
+    let region = Region::new(300_001).unwrap();
+    let bytes: Vec<u8> = (0..299_990_u32).map(|index| (index * 7 % 251) as u8).collect();
+    for at in [0, 1, 7, 8, 9] {
+        region.write(at, &bytes);
+        assert!(region.to_vec(at, bytes.len()) == bytes);
+        let part = region.span().slice(at + 5, 100_003);
+        let mut chunks = Vec::new();
+        part.each_chunk(|chunk| chunks.extend_from_slice(chunk));
+        assert!(chunks == bytes[5..100_008]);
+    }
+}
+
+#[test]
+fn the_crc_of_a_span_is_that_of_its_bytes() {
+    // RFC 3720, appendix B.4: CRC32C examples, stored least significant byte
+    // first.
+    let ascending: Vec<u8> = (0..32).collect();
+    let descending: Vec<u8> = (0..32).rev().collect();
+    let published = [
+        (vec![0; 32], 0x8a91_36aa_u32),
+        (vec![0xff; 32], 0x62a8_ab43),
+        (ascending, 0x46dd_794e),
+        (descending, 0x113f_db5c),
+    ];
+    for (bytes, expected) in published {
+        for at in 0..8 {
+            let region = Region::new(64).unwrap();
+            region.write(at, &bytes);
+            let span = region.span().slice(at, 32);
+            let mut crc = Crc::new();
+            span.slice(0, 13).crc32c(&mut crc);
+            span.slice(13, 19).crc32c(&mut crc);
+            assert_eq!(crc.finish(), expected);
+        }
+    }
+}
+
+/// RFC 7306, section 5.1.1, bit by bit: a carry goes to the next bit unless
+/// the mask says that a field ends here.
+fn add_by_fields(old: u64, add: u64, mask: u64) -> u64 {
+    let (mut sum, mut carry) = (0, 0);
+    for bit in 0..64 {
+        let digits = (old >> bit & 1) + (add >> bit & 1) + carry;
+        sum |= (digits & 1) << bit;
+        carry = if mask >> bit & 1 == 1 { 0 } else { digits >> 1 };
+    }
+    sum
+}
+
+proptest! {
+    #[test]
+    fn fetch_and_add_keeps_carries_inside_fields(old: u64, add: u64, mask: u64, no_mask: bool) {
+        let mask = if no_mask { 0 } else { mask };
+        let region = Region::new(16).unwrap();
+        region.store(8, old);
+        prop_assert_eq!(region.span().slice(8, 8).fetch_add(add, mask), Ok(old));
+        prop_assert_eq!(region.load(8), add_by_fields(old, add, mask));
+        prop_assert_eq!(region.load(0), 0);
+        if mask == 0 {
+            prop_assert_eq!(region.load(8), old.wrapping_add(add));
+        }
+    }
+
+    #[test]
+    fn compare_and_swap_keeps_to_its_masks(
+        old: u64, differing: u64, compare_mask: u64, swap: u64, swap_mask: u64, equal: bool,
+    ) {
+        let region = Region::new(8).unwrap();
+        region.store(0, old);
+        let compare = if equal { old ^ (differing & !compare_mask) } else { old ^ differing };
+        let swaps = (0..64).all(|bit| compare_mask >> bit & 1 == 0 || (old ^ compare) >> bit & 1 == 0);
+        prop_assert_eq!(region.span().compare_swap(compare, compare_mask, swap, swap_mask), Ok(old));
+        for bit in 0..64 {
+            let source = if swaps && swap_mask >> bit & 1 == 1 { swap } else { old };
+            prop_assert_eq!(region.load(0) >> bit & 1, source >> bit & 1, "bit {}", bit);
+        }
+    }
+}
+
+#[test]
+fn atomics_are_for_words() {
+    let region = Region::new(24).unwrap();
+    let span = region.span();
+    for (at, length) in [(1, 8), (4, 8), (0, 7), (0, 16), (0, 0)] {
+        assert_eq!(span.slice(at, length).fetch_add(1, 0), Err(AccessError::Misaligned));
+        assert_eq!(span.slice(at, length).compare_swap(0, 0, 0, 0), Err(AccessError::Misaligned));
+    }
+    assert_eq!(region.to_vec(0, 24), [0; 24]);
+}
+
+#[test]
+fn spans_outlive_their_tag_and_their_region() {
+    let (table, domain) = table();
+    let (region, stag) = crate::region(&table, domain, 4096, all());
+    let address = region.address();
+    let span = table.remote(domain, PAIR, stag, address, 4096, Access::REMOTE_WRITE).unwrap();
+    let part = span.slice(1000, 8);
+    table.deregister(stag).unwrap();
+    drop((region, table, span));
+    part.write(0, b"still it");
+    let mut bytes = Vec::new();
+    part.append_to(&mut bytes);
+    assert_eq!(bytes, b"still it");
+}
+
+#[test]
+#[should_panic(expected = "bytes 60..+5 of a span of 64")]
+fn a_span_is_never_left() {
+    Region::new(64).unwrap().write(60, b"12345");
+}
+
+#[test]
+fn more_memory_than_there_is_is_refused() {
+    for length in [usize::MAX, usize::MAX - 7, isize::MAX as usize, 1 << 60] {
+        assert!(Region::new(length).is_err(), "{length:#x}");
+    }
+    assert!(Region::new(0).unwrap().is_empty());
+}
