@@ -67,8 +67,9 @@ impl Message {
             Kind::Tagged { .. } => TAGGED_BYTES,
             Kind::Untagged { .. } => UNTAGGED_BYTES,
         };
-        // A multiple of eight keeps the next segment's memory aligned.
-        let most = (mulpdu - header_bytes) & !7;
+        // All that fits, as Linux' siw cuts too; a multiple of four, so that an
+        // FPDU within a message has no pad and its memory stays aligned.
+        let most = (mulpdu - header_bytes) & !3;
         let (payload, last) = if left <= mulpdu - header_bytes { (left, true) } else { (most, false) };
         let (header, _) = self.header(last).encode();
         let header = &header[..header_bytes];

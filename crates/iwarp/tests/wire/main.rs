@@ -8,4 +8,5 @@ mod dissector;
 mod figures;
 mod pcap;
 mod properties;
+mod replay;
 mod setup;
