@@ -10,12 +10,15 @@ use clearstream_probe::Responder;
 use clearstream_route::wire::WireAgent;
 use clearstream_schema::control::{AgentEvent, Failure, FailureKind, Reply, Request};
 
+use crate::rdma::server::FarEnd;
+
 /// An agent's state: what is open for tests.
 #[derive(Debug, Default)]
 pub struct Agent {
     flow: FlowAgent,
     responder: Option<Responder>,
     wire: WireAgent,
+    rdma: Option<FarEnd>,
 }
 
 impl Handler for Agent {
@@ -41,6 +44,13 @@ impl Handler for Agent {
             }
             Request::Plan(request) => clearstream_plan::handle(request).map(Reply::Plan),
             Request::Route(request) => self.wire.handle(request).map(Reply::Route),
+            Request::RdmaServe { address } => {
+                let far = FarEnd::open(address)
+                    .map_err(|error| Failure { kind: FailureKind::InUse, message: error.to_string() })?;
+                let address = far.address();
+                self.rdma = Some(far);
+                Ok(Reply::RdmaListening { address })
+            }
             Request::Shutdown => Ok(Reply::Empty),
         }
     }

@@ -168,7 +168,8 @@ fn local_agent(name: &str) -> Result<Peer, CommandError> {
     Ok(clearstream_control::spawn(agent_command()?, name)?)
 }
 
-fn resolve(host: &str, port: u16) -> Result<SocketAddr, CommandError> {
+/// The address of a name, or of an address with or without a port.
+pub fn resolve(host: &str, port: u16) -> Result<SocketAddr, CommandError> {
     let fail = |reason: String| CommandError::Unreachable { host: host.to_owned(), reason };
     let mut found = match host.parse::<SocketAddr>() {
         Ok(address) => return Ok(address),

@@ -26,7 +26,7 @@ use clearstream_schema::{
 };
 use clearstream_study::StudyError;
 
-use crate::verbs::cc::CcError;
+use crate::{rdma::RdmaError, verbs::cc::CcError};
 
 /// Why a command did not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -139,6 +139,9 @@ pub enum CommandError {
     /// A congestion control.
     #[error(transparent)]
     CongestionControl(#[from] CcError),
+    /// RDMA.
+    #[error(transparent)]
+    Rdma(#[from] RdmaError),
 }
 
 impl CommandError {
@@ -191,6 +194,7 @@ impl CommandError {
             Self::Render(error) => error.exit_code(),
             Self::Watch(error) => error.exit_code(),
             Self::CongestionControl(error) => error.exit_code(),
+            Self::Rdma(error) => error.exit_code(),
             Self::Record(error) => record(error),
             Self::Study(error) => study(error),
             Self::Report(error) => match error {

@@ -12,6 +12,7 @@ pub mod endpoints;
 pub mod exit;
 pub mod interrupt;
 pub mod output;
+pub mod rdma;
 pub mod steer;
 pub mod verbs;
 

@@ -23,6 +23,7 @@ use clearstream_schema::{
     plan::Plan,
     probe::ProbeSummary,
     proof::RouteProof,
+    rdma::{PingSummary, RdmaSummary},
     record::{RunDocument, TrialDocument, TrialOutcome},
     route_plan::RoutePlan,
     study::StudyFile,
@@ -41,7 +42,7 @@ fn schema<T: JsonSchema>() -> Value {
     SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>().to_value()
 }
 
-fn all() -> [(&'static str, Value); 21] {
+fn all() -> [(&'static str, Value); 23] {
     [
         ("congestion-controls", schema::<CongestionControls>()),
         ("diagnosis", schema::<Diagnosis>()),
@@ -57,6 +58,8 @@ fn all() -> [(&'static str, Value); 21] {
         ("ports", schema::<SteeredPorts>()),
         ("probe", schema::<ProbeSummary>()),
         ("ranking", schema::<Ranking>()),
+        ("rdma", schema::<RdmaSummary>()),
+        ("rdma-ping", schema::<PingSummary>()),
         ("route-plan", schema::<RoutePlan>()),
         ("route-proof", schema::<RouteProof>()),
         ("run", schema::<RunDocument>()),

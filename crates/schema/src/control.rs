@@ -17,7 +17,7 @@ use crate::{
 /// Both ends must speak the same major version; a higher minor only adds.
 pub const PROTOCOL_MAJOR: u16 = 1;
 /// Additions since the major version.
-pub const PROTOCOL_MINOR: u16 = 2;
+pub const PROTOCOL_MINOR: u16 = 3;
 
 /// First message of each side.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -119,6 +119,11 @@ pub enum Request {
     Plan(PlanRequest),
     /// Take part in a proof of routes on the wire.
     Route(RouteRequest),
+    /// Be the far end of RDMA tests, until the session ends.
+    RdmaServe {
+        /// Address to listen on.
+        address: IpAddr,
+    },
     /// End: the agent drops its handler and exits. Answered at once by the
     /// session, also while another request runs; handlers never see it.
     Shutdown,
@@ -195,6 +200,11 @@ pub enum Reply {
     Plan(PlanReply),
     /// Answer to a [`Request::Route`].
     Route(RouteReply),
+    /// Where RDMA tests may come.
+    RdmaListening {
+        /// Address and port.
+        address: SocketAddr,
+    },
 }
 
 /// What an agent says by itself.

@@ -26,6 +26,7 @@ pub mod plan;
 pub mod prefix;
 pub mod probe;
 pub mod proof;
+pub mod rdma;
 pub mod record;
 pub mod route_plan;
 pub mod routing;

@@ -10,6 +10,7 @@ pub mod probe;
 pub mod progress;
 pub mod proof;
 pub mod quantity;
+pub mod rdma;
 pub mod table;
 pub mod tune;
 pub mod watch;

@@ -10,6 +10,7 @@ pub mod lab;
 pub mod pair;
 pub mod place;
 pub mod probe;
+pub mod rdma;
 pub mod report;
 pub mod route;
 pub mod serve;
@@ -66,6 +67,9 @@ pub enum Verb {
     /// Place interrupts, queues, processes and flows: rankings, plans, source ports
     #[command(subcommand)]
     Place(place::PlaceVerb),
+    /// RDMA over TCP in software: ping, bandwidth, latency; no card, no kernel module
+    #[command(subcommand)]
+    Rdma(rdma::RdmaVerb),
     /// Wait for paired controllers (a daemon; loopback unless told otherwise)
     Serve(serve::ServeArgs),
     /// Make, list and revoke pairings for `serve`
@@ -94,6 +98,7 @@ impl Verb {
             Self::Tune(verb) => verb.run(),
             Self::Route(verb) => verb.run(),
             Self::Place(verb) => verb.run(),
+            Self::Rdma(verb) => verb.run(),
             Self::Serve(args) => args.run(),
             Self::Pair(verb) => verb.run(),
             Self::Completions(args) => args.run(),

@@ -1,0 +1,133 @@
+//! What can go wrong in an RDMA test, and the exit code of each.
+
+use std::{io, net::SocketAddr};
+
+use clearstream_iwarp::{
+    memory::MemoryError,
+    verbs::{ConnectError, VerbsError},
+};
+use clearstream_schema::ExitCode;
+
+/// Why an RDMA test did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum RdmaError {
+    /// An option that makes no sense, here or at the far end.
+    #[error("{0}")]
+    Option(String),
+    /// No connection.
+    #[error("{source}; is `clearstream rdma serve` (or rping) listening there?")]
+    Connect {
+        /// Why.
+        #[source]
+        source: ConnectError,
+    },
+    /// A connection that the far end refused.
+    #[error("{peer} refused: {reason}")]
+    Refused {
+        /// The far end.
+        peer: SocketAddr,
+        /// In its words.
+        reason: String,
+    },
+    /// Something else than what is needed answers there.
+    #[error("{peer} speaks iWARP and not as {expected} does: {seen}")]
+    OtherPeer {
+        /// The far end.
+        peer: SocketAddr,
+        /// What was wanted there.
+        expected: &'static str,
+        /// What it did.
+        seen: String,
+    },
+    /// The connection broke.
+    #[error("connection to {peer} lost: {reason}")]
+    Lost {
+        /// The far end.
+        peer: SocketAddr,
+        /// Why.
+        reason: String,
+    },
+    /// No address to listen on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        source: VerbsError,
+    },
+    /// A verb.
+    #[error(transparent)]
+    Verbs(#[from] VerbsError),
+    /// Memory that could not be registered.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// The system refused a thread.
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
+    /// A fault of this program.
+    #[error("{0}: please report it")]
+    Fault(String),
+    /// What came back is not what was sent.
+    #[error("{0}")]
+    Mismatch(String),
+    /// Asked to stop.
+    #[error("interrupted; the figures are of the time until then")]
+    Stopped,
+}
+
+impl RdmaError {
+    /// The documented exit code.
+    #[must_use]
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Option(_) => ExitCode::Usage,
+            Self::Connect { source } => match source {
+                ConnectError::Tcp { .. } => ExitCode::Unreachable,
+                ConnectError::Option(_) => ExitCode::Usage,
+                ConnectError::State(_) => ExitCode::Internal,
+                ConnectError::System { .. } => ExitCode::Unsupported,
+                _ => ExitCode::Refused,
+            },
+            Self::Refused { .. } | Self::OtherPeer { .. } => ExitCode::Refused,
+            Self::Lost { .. } => ExitCode::PeerLost,
+            Self::Listen { source, .. } | Self::Verbs(source) => verbs(source),
+            Self::Memory(_) | Self::Thread(_) => ExitCode::Unsupported,
+            Self::Fault(_) => ExitCode::Internal,
+            Self::Mismatch(_) => ExitCode::Partial,
+            Self::Stopped => ExitCode::Interrupted,
+        }
+    }
+}
+
+fn verbs(error: &VerbsError) -> ExitCode {
+    match error {
+        VerbsError::Core { .. } | VerbsError::Range { .. } => ExitCode::Usage,
+        VerbsError::System { source, .. } if in_use(source) => ExitCode::Refused,
+        VerbsError::System { .. } => ExitCode::Unsupported,
+        _ => ExitCode::Internal,
+    }
+}
+
+fn in_use(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable)
+}
+
+impl From<ConnectError> for RdmaError {
+    fn from(source: ConnectError) -> Self {
+        match source {
+            ConnectError::Rejected { peer, private_data } => {
+                Self::Refused { peer, reason: words(&private_data) }
+            }
+            source => Self::Connect { source },
+        }
+    }
+}
+
+/// What a peer had to say, as far as it is text.
+fn words(private_data: &[u8]) -> String {
+    match std::str::from_utf8(private_data) {
+        Ok(text) if !text.is_empty() && !text.chars().any(char::is_control) => text.to_owned(),
+        Ok("") => "it gave no reason".to_owned(),
+        _ => format!("its reason is {} bytes that are no text", private_data.len()),
+    }
+}

@@ -1,0 +1,60 @@
+//! What a test plays in its rounds: as many messages as pass, or one after the
+//! other.
+
+use clearstream_schema::rdma::RdmaOperation;
+
+use super::{
+    agreement::Advert,
+    lanes::{End, Lanes},
+    latency::Rally,
+    traffic::Traffic,
+};
+
+/// One end's part in the rounds of a test.
+#[derive(Debug)]
+pub enum Game {
+    /// How many messages pass.
+    Bandwidth(Traffic),
+    /// How long one takes.
+    Latency(Box<Rally>),
+}
+
+impl Game {
+    /// Before the first round.
+    #[must_use]
+    pub fn new(lanes: &Lanes, operation: RdmaOperation, far: Advert) -> Self {
+        if lanes.config.latency {
+            Self::Latency(Box::new(Rally::new(lanes, operation, far)))
+        } else {
+            Self::Bandwidth(Traffic::new(lanes, operation, far))
+        }
+    }
+
+    /// Begins a round with messages of this size.
+    pub fn begin(&mut self, size: u64) {
+        match self {
+            Self::Bandwidth(traffic) => traffic.begin(size),
+            Self::Latency(rally) => rally.begin(size),
+        }
+    }
+
+    /// What was not as the other end sends it, once a round is over.
+    pub fn mismatches(&mut self, lanes: &Lanes, end: End) -> u64 {
+        if !lanes.config.verify {
+            return 0;
+        }
+        match self {
+            Self::Bandwidth(traffic) => {
+                // Only the end that is written to has something to compare.
+                if end == End::Far || lanes.config.both_ways {
+                    traffic.compare_written(lanes);
+                }
+                traffic.mismatches
+            }
+            Self::Latency(rally) => {
+                rally.compare_written(lanes);
+                rally.mismatches
+            }
+        }
+    }
+}

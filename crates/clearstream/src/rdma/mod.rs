@@ -1,0 +1,29 @@
+//! Tests over RDMA: rping's exchange, and bandwidth and latency of Send, Write
+//! and Read. The verb's options are in `verbs::rdma`, what people see is in
+//! `output::rdma`.
+//!
+//! - [`ping_client`] and [`ping_server`] are the two roles of rping's exchange
+//!   ([`rping`]).
+//! - [`near`] and [`far`] are the two ends of a test. They agree by messages
+//!   ([`agreement`], [`channel`]) on a connection of their own, and then play
+//!   ([`game`]) over the queue pairs that carry data ([`lanes`]): as many as
+//!   pass ([`traffic`]), or one after the other ([`latency`]).
+//! - [`server`] listens, and gives each peer who it wants.
+
+pub mod agreement;
+pub mod channel;
+pub mod error;
+pub mod far;
+pub mod game;
+pub mod lanes;
+pub mod latency;
+pub mod near;
+pub mod ping_client;
+pub mod ping_server;
+pub mod rping;
+pub mod samples;
+pub mod server;
+pub mod traffic;
+pub mod wire;
+
+pub use error::RdmaError;

@@ -1,0 +1,119 @@
+//! The exchange of rping (librdmacm's example program), as its two ends see
+//! it on the wire. It has no document; the facts are those of the program and
+//! of captured conversations.
+//!
+//! One round: the client sends an advert of its text; the server Reads the
+//! text and sends a go-ahead; the client sends an advert of where the echo may
+//! go; the server Writes the text there and sends a go-ahead. Go-aheads have
+//! the size of an advert and nothing in them.
+
+use clearstream_iwarp::stag::Stag;
+
+/// Bytes of an advert and of a go-ahead.
+pub const ADVERT_BYTES: usize = 16;
+/// Port of rping.
+pub const PORT: u16 = 7174;
+
+/// First and last character of the text that fills a ping.
+const FIRST: u8 = b'A';
+const LAST: u8 = b'z';
+
+/// A place in the sender's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Advert {
+    /// Its first byte.
+    pub address: u64,
+    /// Its tag.
+    pub stag: Stag,
+    /// Its length in bytes.
+    pub length: u32,
+}
+
+impl Advert {
+    /// The bytes of the wire, all big endian: address, tag, length.
+    #[must_use]
+    pub fn encode(self) -> [u8; ADVERT_BYTES] {
+        let mut bytes = [0; ADVERT_BYTES];
+        bytes[..8].copy_from_slice(&self.address.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.stag.0.to_be_bytes());
+        bytes[12..].copy_from_slice(&self.length.to_be_bytes());
+        bytes
+    }
+
+    /// What a received message says.
+    #[must_use]
+    pub fn decode(bytes: [u8; ADVERT_BYTES]) -> Self {
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = bytes;
+        Self {
+            address: u64::from_be_bytes([a, b, c, d, e, f, g, h]),
+            stag: Stag(u32::from_be_bytes([i, j, k, l])),
+            length: u32::from_be_bytes([m, n, o, p]),
+        }
+    }
+}
+
+/// The text of a round: its number, then letters that begin one further each
+/// round, and a zero as its last byte.
+#[must_use]
+pub fn text(round: u64, size: usize) -> Vec<u8> {
+    let mut text = format!("rdma-ping-{round}: ").into_bytes();
+    let letters = (FIRST..=LAST).cycle().skip((round % u64::from(LAST - FIRST + 1)) as usize);
+    text.extend(letters.take(size.saturating_sub(text.len())));
+    text.truncate(size);
+    if let Some(last) = text.last_mut() {
+        *last = 0;
+    }
+    text
+}
+
+/// How much of a text its server writes back: up to and with the first zero,
+/// or all of it where there is none.
+#[must_use]
+pub fn echo_length(text: &[u8]) -> usize {
+    text.iter().position(|byte| *byte == 0).map_or(text.len(), |zero| zero + 1)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// The first advert and the texts of a conversation between two Linux
+    /// peers (fixtures/iwarp/siw.pcap), as its frames carry them.
+    const CAPTURED_ADVERT: &str = "000055f98acc39a0b152910000000100";
+
+    fn bytes(hex: &str) -> Vec<u8> {
+        (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+    }
+
+    #[test]
+    fn an_advert_is_that_of_a_capture() {
+        let captured: [u8; ADVERT_BYTES] = bytes(CAPTURED_ADVERT).try_into().unwrap();
+        let advert = Advert::decode(captured);
+        assert_eq!(advert, Advert { address: 0x55f9_8acc_39a0, stag: Stag(0xb152_9100), length: 256 });
+        assert_eq!(advert.encode(), captured);
+    }
+
+    #[test]
+    fn texts_begin_and_go_on_as_captured() {
+        let first = text(0, 256);
+        assert!(
+            first.starts_with(b"rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrstuvwxyzABC")
+        );
+        assert!(text(1, 256).starts_with(b"rdma-ping-1: BCDEFG"));
+        assert_eq!((first.len(), first[255], first[254]), (256, 0, b'J'));
+        assert!(text(58, 64).starts_with(b"rdma-ping-58: ABC"), "the letters go round after 58");
+    }
+
+    #[test]
+    fn a_text_is_as_long_as_asked_for_and_ends_with_a_zero() {
+        for size in [26, 64, 65_535] {
+            for round in [0, 57, 1 << 40] {
+                let text = text(round, size);
+                assert_eq!((text.len(), text[size - 1]), (size, 0));
+                assert_eq!(echo_length(&text), size);
+            }
+        }
+        assert_eq!(echo_length(b"abc"), 3, "a text without an end is echoed as it is");
+    }
+}

@@ -1,0 +1,93 @@
+//! Times of single messages, and the CPU time that they cost.
+
+use std::time::Duration;
+
+use clearstream_schema::rdma::RdmaLatency;
+use hdrhistogram::Histogram;
+use rustix::time::{ClockId, clock_gettime};
+
+/// Significant digits: a time is known to a thousandth of itself.
+const DIGITS: u8 = 3;
+
+/// Times, kept in the space of a histogram however many they are.
+#[derive(Debug)]
+pub struct Samples {
+    times: Histogram<u64>,
+    least: u64,
+    most: u64,
+}
+
+impl Samples {
+    /// None yet.
+    #[must_use]
+    pub fn new() -> Self {
+        let times = Histogram::new(DIGITS).unwrap_or_else(|_| unreachable!("three digits are allowed"));
+        Self { times, least: u64::MAX, most: 0 }
+    }
+
+    /// One more.
+    pub fn add(&mut self, time: Duration) {
+        let ns = nanoseconds(time);
+        self.least = self.least.min(ns);
+        self.most = self.most.max(ns);
+        self.times.saturating_record(ns);
+    }
+
+    /// What they tell; `None` when there are none.
+    #[must_use]
+    pub fn latency(&self) -> Option<RdmaLatency> {
+        (!self.times.is_empty()).then(|| RdmaLatency {
+            sample_count: self.times.len(),
+            // The histogram answers with the upper end of a bucket.
+            p50_ns: self.times.value_at_quantile(0.5).clamp(self.least, self.most),
+            p99_ns: self.times.value_at_quantile(0.99).clamp(self.least, self.most),
+            min_ns: self.least,
+            max_ns: self.most,
+            mean_ns: self.times.mean().round() as u64,
+        })
+    }
+}
+
+/// A span in nanoseconds.
+#[must_use]
+pub fn nanoseconds(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// CPU time of this process so far, user and system, all threads.
+#[must_use]
+pub fn cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_statistics_of_known_times() {
+        let mut samples = Samples::new();
+        assert_eq!(samples.latency(), None);
+        for microseconds in 1..=1000 {
+            samples.add(Duration::from_micros(microseconds));
+        }
+        let found = samples.latency().unwrap();
+        assert_eq!((found.sample_count, found.min_ns, found.max_ns), (1000, 1_000, 1_000_000));
+        for (value, expected) in [(found.p50_ns, 500e3), (found.p99_ns, 990e3), (found.mean_ns, 500.5e3)] {
+            let off = (value as f64 - expected).abs() / expected;
+            assert!(off < 0.002, "{value} is not {expected}");
+        }
+    }
+
+    #[test]
+    fn cpu_time_is_this_process_and_grows_with_work() {
+        let before = cpu_ns();
+        let mut word = 1u64;
+        while cpu_ns() < before + 5_000_000 {
+            word = std::hint::black_box(word.wrapping_mul(31));
+        }
+        assert!(cpu_ns() - before >= 5_000_000);
+    }
+}

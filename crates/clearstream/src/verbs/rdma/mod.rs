@@ -1,0 +1,90 @@
+//! `clearstream rdma`
+
+mod ping;
+mod serve;
+mod transfer;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use clap::Subcommand;
+use clearstream_control::Peer;
+use clearstream_schema::{
+    control::{Reply, Request},
+    rdma::RdmaOperation,
+};
+
+use crate::{
+    endpoints::{agent_command, resolve},
+    exit::CommandError,
+    rdma::{RdmaError, rping},
+};
+
+/// RDMA over TCP in software: ping, bandwidth, latency. No card, no module.
+#[derive(Debug, Subcommand)]
+pub enum RdmaVerb {
+    /// Exchange pings with rping, or with ourselves: Send, Read and Write in turn
+    Ping(ping::PingArgs),
+    /// Measure Sends into posted receives
+    Send(Box<transfer::TransferArgs>),
+    /// Measure Writes into the far end's memory
+    Write(Box<transfer::TransferArgs>),
+    /// Measure Reads out of the far end's memory
+    Read(Box<transfer::TransferArgs>),
+    /// Be the far end of pings and measurements, until Ctrl-C
+    Serve(serve::ServeArgs),
+}
+
+impl RdmaVerb {
+    /// Does it.
+    pub fn run(self) -> Result<(), CommandError> {
+        match self {
+            Self::Ping(args) => args.run(),
+            Self::Send(args) => args.run(RdmaOperation::Send),
+            Self::Write(args) => args.run(RdmaOperation::Write),
+            Self::Read(args) => args.run(RdmaOperation::Read),
+            Self::Serve(args) => args.run(),
+        }
+    }
+}
+
+/// Where the far end is.
+#[derive(Debug, clap::Args)]
+struct TargetArgs {
+    /// The far end, a name or ADDRESS[:PORT], where `clearstream rdma serve` listens
+    host: Option<String>,
+    /// Port of the far end
+    #[arg(long, short = 'p', value_name = "PORT", default_value_t = rping::PORT)]
+    port: u16,
+    /// Start a far end on this host, for this one time
+    #[arg(long, conflicts_with = "host")]
+    local: bool,
+}
+
+/// A far end, and what keeps it alive.
+struct Target {
+    address: SocketAddr,
+    /// The far end of `--local`: it ends with its session.
+    _own: Option<Peer>,
+}
+
+impl TargetArgs {
+    fn find(&self) -> Result<Target, CommandError> {
+        match (&self.host, self.local) {
+            (Some(host), _) => Ok(Target { address: resolve(host, self.port)?, _own: None }),
+            (None, true) => own_far_end(),
+            (None, false) => Err(CommandError::usage(
+                "name the far end, where `clearstream rdma serve` listens, or say --local for one on this host",
+            )),
+        }
+    }
+}
+
+/// Starts an agent and has it listen on loopback.
+fn own_far_end() -> Result<Target, CommandError> {
+    let mut agent = clearstream_control::spawn(agent_command()?, "far end")?;
+    let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    match agent.request(Request::RdmaServe { address })? {
+        Reply::RdmaListening { address } => Ok(Target { address, _own: Some(agent) }),
+        other => Err(RdmaError::Fault(format!("the far end answered {other:?}")).into()),
+    }
+}

@@ -1,0 +1,129 @@
+//! `clearstream rdma ping`
+
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use clearstream_schema::rdma::{PING_LEAST_BYTES, PING_MOST_BYTES, PingConfig, PingSummary};
+use serde::Serialize;
+
+use super::{
+    TargetArgs,
+    serve::{ListenArgs, serve},
+};
+use crate::{
+    exit::CommandError,
+    interrupt,
+    output::{self, Paint, progress::Progress, rdma},
+    rdma::{RdmaError, ping_client, ping_server::PingService, server::Service},
+};
+
+/// Exchange pings as rping does, so that rping can be the other end.
+#[derive(Debug, clap::Args)]
+pub struct PingArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    config: PingConfig,
+    /// Be the server: rping clients and ours may come, one after the other or at once
+    #[arg(long, conflicts_with_all = ["host", "local", "json", "interval", "revision", "no_crc"])]
+    serve: bool,
+    #[command(flatten)]
+    listen: ListenArgs,
+    /// Print the text of every ping
+    #[arg(long, short = 'v', conflicts_with = "json")]
+    verbose: bool,
+    /// Print one JSON document at the end
+    #[arg(long)]
+    json: bool,
+}
+
+/// `--json`.
+#[derive(Debug, Serialize)]
+struct PingDocument<'a> {
+    schema: &'static str,
+    version: u32,
+    summary: &'a PingSummary,
+}
+
+impl PingArgs {
+    /// Does it.
+    pub fn run(self) -> Result<(), CommandError> {
+        if self.serve { self.answer() } else { self.ask() }
+    }
+
+    fn answer(self) -> Result<(), CommandError> {
+        let largest = self.config.size.map_or(PING_MOST_BYTES, |size| size.0);
+        if !(PING_LEAST_BYTES..=PING_MOST_BYTES).contains(&largest) {
+            return Err(RdmaError::Option(format!(
+                "a ping of {largest} bytes: rping takes {PING_LEAST_BYTES} to {PING_MOST_BYTES}"
+            ))
+            .into());
+        }
+        let ping = PingService {
+            largest: u32::try_from(largest).unwrap_or(u32::MAX),
+            verify: self.config.verify,
+            rounds: self.config.count.filter(|count| *count > 0),
+        };
+        let service = Service { ping, tests: false, once: self.listen.once };
+        serve(SocketAddr::new(self.listen.listen, self.target.port), service, self.verbose)
+    }
+
+    fn ask(self) -> Result<(), CommandError> {
+        let stop = interrupt::stop_flag()?;
+        let target = self.target.find()?;
+        let mut view = View::new(&self.config, self.verbose);
+        let summary = ping_client::run(target.address, &self.config, &stop, |number, round| {
+            view.show(number, round);
+        })?;
+        drop(view);
+        if self.json {
+            let document = PingDocument { schema: "clearstream.rdma-ping", version: 1, summary: &summary };
+            output::json(&document, true)?;
+        } else {
+            output::line(&rdma::ping(&summary, Paint::for_stdout()))?;
+        }
+        match summary.mismatch_count {
+            Some(count @ 1..) => Err(RdmaError::Mismatch(format!(
+                "{count} of {} pings came back changed",
+                summary.round_count
+            ))
+            .into()),
+            _ if !summary.complete => Err(RdmaError::Stopped.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What the person sees while pings go on.
+struct View {
+    progress: Option<Progress>,
+    rounds: Option<u64>,
+    started: Instant,
+    verbose: bool,
+}
+
+/// Pings that take longer than this show how far they are.
+const UNREMARKABLE: Duration = Duration::from_secs(2);
+
+impl View {
+    fn new(config: &PingConfig, verbose: bool) -> Self {
+        Self { progress: None, rounds: config.rounds(), started: Instant::now(), verbose }
+    }
+
+    fn show(&mut self, number: u64, round: &ping_client::Round) {
+        if self.verbose {
+            // A closed pipe has seen enough.
+            let _ = output::line(&rdma::ping_text(&round.echo));
+            return;
+        }
+        let (Some(rounds), elapsed) = (self.rounds, self.started.elapsed()) else { return };
+        if elapsed < UNREMARKABLE {
+            return;
+        }
+        let each = elapsed.as_secs_f64() / (number + 1) as f64;
+        let left = Duration::from_secs_f64(each * rounds.saturating_sub(number + 1) as f64);
+        self.progress.get_or_insert_with(|| Progress::start(elapsed + left)).update(left, "pings");
+    }
+}

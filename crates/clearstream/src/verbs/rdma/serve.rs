@@ -1,0 +1,59 @@
+//! `clearstream rdma serve`
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::{
+    exit::CommandError,
+    interrupt, output,
+    rdma::{
+        ping_server::PingService,
+        rping,
+        server::{Server, Service, Told},
+    },
+};
+
+/// Be the far end of pings and measurements.
+#[derive(Debug, clap::Args)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    listen: ListenArgs,
+    /// Port to listen on
+    #[arg(long, short = 'p', value_name = "PORT", default_value_t = rping::PORT)]
+    port: u16,
+}
+
+/// Where and for how long is listened.
+#[derive(Debug, clap::Args)]
+pub(super) struct ListenArgs {
+    /// Address to listen on; another than loopback only when asked
+    #[arg(long, short = 'a', value_name = "ADDRESS", default_value = "127.0.0.1")]
+    pub(super) listen: IpAddr,
+    /// End when the first peer was served
+    #[arg(long)]
+    pub(super) once: bool,
+}
+
+impl ServeArgs {
+    /// Does it.
+    pub fn run(self) -> Result<(), CommandError> {
+        let service = Service { ping: PingService::default(), tests: true, once: self.listen.once };
+        serve(SocketAddr::new(self.listen.listen, self.port), service, false)
+    }
+}
+
+/// Listens, and tells what happens; `texts` also what clients' pings say.
+pub(super) fn serve(address: SocketAddr, service: Service, texts: bool) -> Result<(), CommandError> {
+    let stop = interrupt::stop_flag()?;
+    let server = Server::bind(address, service)?;
+    output::line(&format!("listening on {}; stop with Ctrl-C", server.local_address()))?;
+    server.run(&stop, &|told| {
+        if let Told::Text { text, .. } = &told {
+            if texts {
+                let _ = output::line(&output::rdma::ping_text(text));
+            }
+            return;
+        }
+        eprintln!("{}", output::rdma::told(&told));
+    })?;
+    Ok(())
+}
