@@ -71,13 +71,12 @@ impl Machine {
             done.map_err(ending::protection)?;
         }
         next(&mut self.peer_send_msn);
-        if let Some(receiving) = self.receiving.take() {
-            let bytes = receiving.end.unwrap_or(0);
+        if let Some(Receiving { id, end, .. }) = self.receiving {
             let completion = Completion {
-                bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+                bytes: u32::try_from(end.unwrap_or(0)).unwrap_or(u32::MAX),
                 invalidated,
                 solicited: opcode.solicited(),
-                ..self.received(receiving, Completed::Receive, Status::Success)
+                ..self.received(id, Completed::Receive, Status::Success)
             };
             self.completions.push_back((Side::Receive, completion));
         }
@@ -89,28 +88,24 @@ impl Machine {
     fn deliver_immediate(&mut self, opcode: Opcode) {
         next(&mut self.peer_send_msn);
         let immediate = self.body().first_chunk().copied();
-        if let Some(receiving) = self.receiving.take() {
+        if let Some(Receiving { id, .. }) = self.receiving {
             let completion = Completion {
                 bytes: 8,
                 immediate,
                 solicited: opcode.solicited(),
-                ..self.received(receiving, Completed::ReceiveImmediate, Status::Success)
+                ..self.received(id, Completed::ReceiveImmediate, Status::Success)
             };
             self.completions.push_back((Side::Receive, completion));
         }
     }
 
-    /// A completion of a receive. Its memory is let go first: the consumer may
-    /// have it back as soon as it sees the completion.
-    pub(super) fn received(
-        &mut self,
-        receiving: Receiving,
-        completed: Completed,
-        status: Status,
-    ) -> Completion {
+    /// A completion of the receive under way. Its memory is let go first: the
+    /// consumer may have it back as soon as it sees the completion.
+    pub(super) fn received(&mut self, id: u64, completed: Completed, status: Status) -> Completion {
         self.lent.clear();
+        self.receiving = None;
         Completion {
-            id: receiving.id,
+            id,
             queue_pair: self.id,
             completed,
             status,

@@ -4,13 +4,14 @@
 use super::batch::NO_REQUEST;
 use super::machine::Machine;
 use super::message::{Kind, Message};
+use super::place::Receiving;
 use super::send_queue::{Awaited, answered};
 use super::{Event, Failure, Side, State};
 use crate::ddp::{Header, UNTAGGED_BYTES};
 use crate::memory::AccessError;
 use crate::rdmap::{ErrorCode, Opcode, Terminate, queue};
 use crate::stag::Stag;
-use crate::work::{Completed, Completion, Status};
+use crate::work::{Completed, Status};
 
 impl Machine {
     /// Closes in order: what was posted is still carried out and the peer's
@@ -188,22 +189,13 @@ impl Machine {
         self.lent.clear();
         self.fpdu.found = None;
         self.queue.flush(self.id, &mut self.completions);
-        if let Some(receiving) = self.receiving.take() {
-            let status = receiving.failure.unwrap_or(Status::Flushed);
-            let completion = self.received(receiving, Completed::Receive, status);
+        if let Some(Receiving { id, failure, .. }) = self.receiving {
+            let status = failure.unwrap_or(Status::Flushed);
+            let completion = self.received(id, Completed::Receive, status);
             self.completions.push_back((Side::Receive, completion));
         }
         while let Some(request) = self.receives.flushed() {
-            let completion = Completion {
-                id: request.id,
-                queue_pair: self.id,
-                completed: Completed::Receive,
-                status: Status::Flushed,
-                bytes: 0,
-                immediate: None,
-                invalidated: None,
-                solicited: false,
-            };
+            let completion = self.received(request.id, Completed::Receive, Status::Flushed);
             self.completions.push_back((Side::Receive, completion));
         }
     }

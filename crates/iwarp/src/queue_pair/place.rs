@@ -14,7 +14,7 @@ use crate::rdmap::{
     AtomicRequest, AtomicResponse, ErrorCode, IMMEDIATE_BYTES, Opcode, ReadRequest, TERMINATE_MAX, queue,
 };
 use crate::stag::Stag;
-use crate::work::{ReceiveRequest, Status};
+use crate::work::Status;
 
 /// Where payload goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,21 +193,25 @@ impl Machine {
             self.events.push_back(Event::ReceivesLow);
         }
         let request = request.ok_or(ErrorCode::UntaggedNoBuffer)?;
-        let spans = self.receive_spans(&request);
-        let (spans, failure) = match spans {
-            Ok(spans) => (spans, None),
-            Err(_) => (Spans::new(), Some(Status::LocalProtection)),
-        };
-        let capacity = spans.iter().map(Span::len).sum();
-        self.receiving =
-            Some(Receiving { id: request.id, spans, capacity, received: 0, end: None, opcode, failure });
-        // Our consumer's mistake, not the peer's.
-        if failure.is_some() { Err(ErrorCode::DdpCatastrophic) } else { Ok(()) }
-    }
-
-    fn receive_spans(&self, request: &ReceiveRequest) -> Result<Spans, AccessError> {
-        let filled = request.segments.iter().filter(|segment| segment.length > 0);
-        filled.map(|segment| self.memory.local(self.domain, *segment, true)).collect()
+        let receiving = self.receiving.insert(Receiving {
+            id: request.id,
+            spans: Spans::new(),
+            capacity: 0,
+            received: 0,
+            end: None,
+            opcode,
+            failure: None,
+        });
+        for segment in request.segments.iter().filter(|segment| segment.length > 0) {
+            let Ok(span) = self.memory.local(self.domain, *segment, true) else {
+                // Our consumer's mistake, not the peer's.
+                receiving.failure = Some(Status::LocalProtection);
+                return Err(ErrorCode::DdpCatastrophic);
+            };
+            receiving.capacity += span.len();
+            receiving.spans.push(span);
+        }
+        Ok(())
     }
 
     /// A message that RDMAP reads itself: one segment of a known length.

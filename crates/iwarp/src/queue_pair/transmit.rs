@@ -22,8 +22,10 @@ pub(super) enum Asked {
 }
 
 /// What came of looking for the next message.
+#[derive(PartialEq, Eq)]
 enum Next {
-    Message(Message),
+    /// It is the current one now.
+    Message,
     /// Something was done that needs no message.
     Done,
     Nothing,
@@ -65,12 +67,13 @@ impl Machine {
             self.send_ready(rtr);
         }
         while !self.batch.is_full(self.checked) && self.state != State::Terminate {
-            let Some(mut message) = self.current.take().or_else(|| self.next_message()) else { break };
-            if !self.still_readable(&mut message) {
+            if self.current.is_none() && !self.next_message() || !self.still_readable() {
                 break;
             }
-            if !message.segment(self.mulpdu, &mut self.framer, &mut self.batch) {
-                self.current = Some(message);
+            if let Some(message) = &mut self.current
+                && message.segment(self.mulpdu, &mut self.framer, &mut self.batch)
+            {
+                self.current = None;
             }
         }
         if self.state == State::Terminate {
@@ -86,21 +89,21 @@ impl Machine {
     /// Own requests and answers take turns, a message each, so that neither
     /// waits for the other for ever. Messages are not interleaved (RFC 5041,
     /// section 5.3: in the order in which they were handed down).
-    fn next_message(&mut self) -> Option<Message> {
+    fn next_message(&mut self) -> bool {
         self.answers_first = !self.answers_first;
         for answers in [self.answers_first, !self.answers_first] {
             loop {
                 match if answers { self.next_answer() } else { self.next_request() } {
-                    Next::Message(message) => return Some(message),
+                    Next::Message => return true,
                     Next::Done => {}
                     Next::Nothing => break,
                 }
-                if self.state == State::Terminate {
-                    return None;
-                }
+            }
+            if self.state == State::Terminate {
+                return false;
             }
         }
-        None
+        false
     }
 
     /// The initiator's first message in a peer-to-peer set-up: no bytes
@@ -197,9 +200,11 @@ impl Machine {
         };
         match begun {
             Ok(message) => {
-                self.queue.length(serial, if asks { self.answer_length(serial) } else { message.length });
+                let bytes = if asks { self.answer_length(serial) } else { message.length };
+                self.current = Some(message);
+                self.queue.length(serial, bytes);
                 self.queue.begun();
-                Next::Message(message)
+                Next::Message
             }
             Err(_) => self.local_failure(serial, Status::LocalProtection),
         }
@@ -297,7 +302,8 @@ impl Machine {
                         address: request.sink_offset,
                     };
                     self.answering = Some(asked);
-                    Next::Message(Message::new(kind, source, request.length, NO_REQUEST))
+                    self.current = Some(Message::new(kind, source, request.length, NO_REQUEST));
+                    Next::Message
                 }
                 Err(error) => self.refuse(asked, error),
             },
@@ -306,7 +312,8 @@ impl Machine {
                     let response = AtomicResponse { request: request.request, original };
                     let msn = next(&mut self.response_msn);
                     let kind = untagged(Opcode::AtomicResponse, queue::ATOMIC_RESPONSE, msn);
-                    Next::Message(Message::of_bytes(kind, &response.encode(), NO_REQUEST))
+                    self.current = Some(Message::of_bytes(kind, &response.encode(), NO_REQUEST));
+                    Next::Message
                 }
                 Err(error) => self.refuse(asked, error),
             },
@@ -344,14 +351,18 @@ impl Machine {
 
     /// A long response goes out in many batches. Its tag is looked up again for
     /// each: memory that was deregistered meanwhile is not sent.
-    fn still_readable(&mut self, message: &mut Message) -> bool {
+    fn still_readable(&mut self) -> bool {
+        let (Some(message), Some(Asked::Read { request, .. })) = (&self.current, self.answering) else {
+            return true;
+        };
         if !self.batch.is_empty() || message.done == 0 || message.serial != NO_REQUEST {
             return true;
         }
-        let Some(Asked::Read { request, .. }) = self.answering else { return true };
         match self.source_of(&request, message.done) {
             Ok(source) => {
-                message.source = source;
+                if let Some(message) = &mut self.current {
+                    message.source = source;
+                }
                 true
             }
             Err(error) => {
