@@ -282,8 +282,10 @@ pub struct OwnedNumbers {
     pub first_mark: u32,
     /// Protocol number of the routes (`ip route ... proto 117`), by which they are told from others.
     pub protocol: u8,
-    /// Buckets of a resilient group.
-    pub bucket_count: u16,
+    /// Buckets of a resilient group; when absent as many as give every gateway the
+    /// share of its weight, 120 or more, and twenty for each gateway or more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bucket_count: Option<u16>,
     /// Seconds without traffic after which a bucket of a resilient group may move.
     pub idle_seconds: u32,
 }
@@ -296,7 +298,7 @@ impl Default for OwnedNumbers {
             first_nexthop: 7001,
             first_mark: 7001,
             protocol: 117,
-            bucket_count: 120,
+            bucket_count: None,
             idle_seconds: 60,
         }
     }

@@ -84,6 +84,17 @@ pub struct CrossingProof {
     /// The same of the replies; absent where they are to follow the requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_fit: Option<ShareFit>,
+    /// Shares of the gateways by what the clients' kernels say of flows that
+    /// nobody opened: many more than are opened, so that chance decides less.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_forward_fit: Option<ShareFit>,
+    /// The same of replies, by the servers' kernels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_reply_fit: Option<ShareFit>,
+    /// Whether source ports were chosen by the kernels' word so that requests
+    /// fall to the gateways by their weights.
+    #[serde(default)]
+    pub even: bool,
     /// One entry per gateway.
     pub gateways: Vec<GatewayProof>,
     /// One entry per pair of hosts.
@@ -95,6 +106,8 @@ pub struct CrossingProof {
 /// Pearson's chi-square test of shares against weights.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ShareFit {
+    /// Flows that were counted.
+    pub flow_count: u64,
     /// `sum of (observed - expected)^2 / expected`.
     pub chi_square: f64,
     /// Gateways less one.
@@ -103,6 +116,9 @@ pub struct ShareFit {
     pub p_value: f64,
     /// Largest deviation of a gateway's share from its weight, relative to the weight.
     pub worst_deviation_ratio: f64,
+    /// Deviation that some gateway exceeds by chance in one of twenty proofs
+    /// with so many flows: what is smaller cannot be told from chance.
+    pub chance_deviation_ratio: f64,
 }
 
 /// What one gateway did.
@@ -126,6 +142,12 @@ pub struct GatewayProof {
     /// Their share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_ratio: Option<f64>,
+    /// Share of the flows that the clients' kernels were only asked about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_forward_ratio: Option<f64>,
+    /// The same of replies, by the servers' kernels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_reply_ratio: Option<f64>,
     /// Flows that arrived and did not leave, either direction, those opened beside included.
     pub stuck_count: u64,
     /// Flows through it that were not answered.

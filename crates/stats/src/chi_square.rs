@@ -41,6 +41,34 @@ pub fn goodness_of_fit(observed: &[u64], shares: &[f64]) -> Option<Fit> {
     Some(Fit { statistic, degrees, p_value: chi_square_tail(statistic, degrees) })
 }
 
+/// The deviation of a category's count from what its share leads to expect,
+/// relative to that, which some category exceeds by chance with no more than
+/// `probability` when `total` counts fall by these shares: the normal
+/// approximation of the binomial, Bonferroni's correction for several
+/// categories, of which that with the smallest share deviates most. `None`
+/// for no counts and for fewer than two shares above zero.
+pub fn chance_deviation(total: u64, shares: &[f64], probability: f64) -> Option<f64> {
+    let sum: f64 = shares.iter().sum();
+    let some = || shares.iter().filter(|share| **share > 0.0);
+    let categories = some().count();
+    if total == 0 || categories < 2 {
+        return None;
+    }
+    let smallest = some().fold(f64::INFINITY, |one, other| one.min(*other)) / sum;
+    // The square of a normal variable is chi-square with one degree of freedom.
+    let wanted = probability / categories as f64;
+    let (mut low, mut high) = (0.0, 1e3);
+    for _ in 0..100 {
+        let middle = (low + high) / 2.0;
+        if chi_square_tail(middle, 1) > wanted {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    Some((high * (1.0 - smallest) / (smallest * total as f64)).sqrt())
+}
+
 /// Probability that a chi-square variable with `degrees` degrees of freedom is
 /// at least `statistic`: `Q(degrees / 2, statistic / 2)`, the regularised upper
 /// incomplete gamma function (Abramowitz and Stegun 26.4.2 and 26.4.19).
@@ -171,6 +199,21 @@ mod tests {
         assert!(missing.p_value < 1e-6, "{missing:?}");
         let weighted = goodness_of_fit(&[152, 48], &[3.0, 1.0]).unwrap();
         assert!(weighted.p_value > 0.5, "{weighted:?}");
+    }
+
+    #[test]
+    fn chance_is_as_large_as_the_binomial_says() {
+        // Two equal halves of 10 000: the 97.5 % point of the normal
+        // distribution is 1.95996 (NIST/SEMATECH 1.3.6.7.1), halved for two
+        // categories 2.24140; the standard deviation is 50 of 5000.
+        let half = chance_deviation(10_000, &[0.5, 0.5], 0.05).unwrap();
+        assert!((half - 0.022414).abs() < 1e-6, "{half}");
+        // One of six by 1000: sqrt(5 / 1000) = 7.07 %, times 2.63826 (the
+        // point of 1 - 0.05 / 12).
+        let six = chance_deviation(1000, &[1.0; 6], 0.05).unwrap();
+        assert!((six - 2.63826 * 0.005f64.sqrt()).abs() < 1e-5, "{six}");
+        assert_eq!(chance_deviation(0, &[0.5, 0.5], 0.05), None);
+        assert_eq!(chance_deviation(9, &[1.0, 0.0], 0.05), None);
     }
 
     #[test]

@@ -17,7 +17,7 @@ mod random;
 mod steady;
 
 pub use bootstrap::{BOOTSTRAP_ROUNDS, IntervalEstimate, median_interval, ratio_interval};
-pub use chi_square::{Fit, chi_square_tail, goodness_of_fit};
+pub use chi_square::{Fit, chance_deviation, chi_square_tail, goodness_of_fit};
 pub use permutation::{EXACT_LIMIT, false_discovery_adjusted, permutation_test};
 pub use quantile::{median, quantile};
 pub use random::Random;

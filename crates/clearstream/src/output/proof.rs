@@ -50,9 +50,13 @@ fn crossing_text(crossing: &CrossingProof, paint: Paint) -> String {
         gateways(crossing)
     );
     let _ = writeln!(text, "{}", symmetry(crossing));
-    for (what, fit) in [("requests", crossing.forward_fit), ("replies", crossing.reply_fit)] {
-        if let Some(fit) = fit {
-            let _ = writeln!(text, "{}", fit_words(what, fit));
+    let fits = [
+        ("requests", crossing.forward_fit, crossing.asked_forward_fit, crossing.even),
+        ("replies", crossing.reply_fit, crossing.asked_reply_fit, false),
+    ];
+    for (what, opened, asked, even) in fits {
+        for line in share_words(what, opened, asked, even) {
+            let _ = writeln!(text, "{line}");
         }
     }
     if let Some(words) = predicted(crossing) {
@@ -132,14 +136,26 @@ fn symmetry(crossing: &CrossingProof) -> String {
     )
 }
 
-fn fit_words(what: &str, fit: ShareFit) -> String {
-    format!(
-        "shares of {what}: at most {:.1} % off the weights; such or larger by chance in {:.1} % of trials (chi-square {:.1}, {} degrees)",
-        fit.worst_deviation_ratio * 100.0,
-        fit.p_value * 100.0,
-        fit.chi_square,
-        fit.degrees_of_freedom
-    )
+/// What was seen of the flows, what that can show, and what kernels say of more.
+fn share_words(what: &str, opened: Option<ShareFit>, asked: Option<ShareFit>, even: bool) -> Vec<String> {
+    let percent = |ratio: f64| format!("{:.1} %", ratio * 100.0);
+    let opened = opened.map(|fit| {
+        let off = percent(fit.worst_deviation_ratio);
+        let flows = fit.flow_count;
+        if even {
+            return format!("shares of {what}: {flows} flows at most {off} off the weights, by ports chosen for it");
+        }
+        let (chance, p) = (percent(fit.chance_deviation_ratio), percent(fit.p_value));
+        format!(
+            "shares of {what}: {flows} flows at most {off} off the weights, by chance up to {chance} (chi-square p {p})"
+        )
+    });
+    let asked = asked.map(|fit| {
+        let (off, chance) = (percent(fit.worst_deviation_ratio), percent(fit.chance_deviation_ratio));
+        let lookups = fit.flow_count;
+        format!("  by {lookups} lookups of the kernels at most {off} off, by chance up to {chance}")
+    });
+    opened.into_iter().chain(asked).collect()
 }
 
 fn predicted(crossing: &CrossingProof) -> Option<String> {

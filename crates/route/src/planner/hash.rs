@@ -166,6 +166,27 @@ pub fn choose(thresholds: &[u32], hash: u32) -> usize {
     thresholds.partition_point(|bound| *bound < hash).min(thresholds.len().saturating_sub(1))
 }
 
+/// Fewest buckets that are chosen for a group.
+const FEWEST_BUCKETS: u64 = 120;
+/// Most: `NHA_RES_GROUP_BUCKETS` is a u16, and a table is kept for each group.
+const MOST_BUCKETS: u64 = 16_384;
+/// Buckets for each next hop: when one goes, its share falls to the others in
+/// parts of a twentieth.
+pub const BUCKETS_EACH: usize = 20;
+
+/// Buckets by which shares are exactly those of the weights: a multiple of the
+/// sum of the weights, without their common divisor. Where that is too many,
+/// the most there may be, which miss the weights least.
+pub fn bucket_count(weights: &[u16]) -> u16 {
+    fn common(one: u64, other: u64) -> u64 {
+        if other == 0 { one } else { common(other, one % other) }
+    }
+    let divisor = weights.iter().fold(0, |divisor, weight| common(divisor, u64::from(*weight))).max(1);
+    let whole = (weights.iter().map(|weight| u64::from(*weight)).sum::<u64>() / divisor).max(1);
+    let enough = FEWEST_BUCKETS.max((weights.len() * BUCKETS_EACH) as u64);
+    enough.next_multiple_of(whole).min(MOST_BUCKETS) as u16
+}
+
 /// Buckets of a resilient group; a hash falls to bucket `hash % count`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Buckets {

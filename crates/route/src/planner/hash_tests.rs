@@ -56,6 +56,18 @@ proptest! {
         }
     }
 
+    #[test]
+    fn chosen_buckets_give_the_shares_of_the_weights(weights in prop::collection::vec(1_u16..9, 1..65)) {
+        let count = bucket_count(&weights);
+        prop_assert!(usize::from(count) >= (20 * weights.len()).max(120));
+        let buckets = Buckets::new(count, &weights);
+        let total: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
+        for (member, weight) in weights.iter().enumerate() {
+            let own = buckets.owners.iter().filter(|owner| **owner == Some(member)).count() as u64;
+            prop_assert_eq!(own * total, u64::from(*weight) * u64::from(count));
+        }
+    }
+
     /// Every bucket belongs to a member with a weight; none of a healthy one
     /// moves while it is busy; idle ones balance to within one bucket.
     #[test]

@@ -246,7 +246,7 @@ impl<'p, 'a> Draft<'p, 'a> {
         let id = numbers.first_nexthop + block as u32;
         let member = |hop: &Hop| GroupMember { id: self.nexthop_id(at, ipv6, hop), weight: hop.weight };
         let resilient = (at.multipath == Multipath::Resilient).then_some(Resilient {
-            bucket_count: numbers.bucket_count,
+            bucket_count: self.planner.bucket_count(at.index),
             idle_seconds: numbers.idle_seconds,
             unbalanced_seconds: 0,
         });

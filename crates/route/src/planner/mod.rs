@@ -231,10 +231,18 @@ impl<'a> Planner<'a> {
                     .iter()
                     .map(|number| self.fabric.gateways()[*number].weight)
                     .collect::<Vec<_>>(),
-                self.fabric.file().numbers.bucket_count,
+                self.bucket_count(index),
                 route.return_path() == ReturnPath::None,
             ),
         }
+    }
+
+    /// Buckets of a route's resilient groups.
+    fn bucket_count(&self, index: usize) -> u16 {
+        self.fabric.file().numbers.bucket_count.unwrap_or_else(|| {
+            let gateway = |number: &usize| self.fabric.gateways()[*number].weight;
+            hash::bucket_count(&self.routes[index].gateways.iter().map(gateway).collect::<Vec<_>>())
+        })
     }
 
     fn gateway(&self, number: usize, networks: [usize; 2]) -> PlannedGateway {

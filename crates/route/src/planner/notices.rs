@@ -7,8 +7,6 @@ use crate::fabric::HostId;
 
 /// Most that a gateway's buckets may be off from its weight, unsaid.
 const LARGEST_BUCKET_ERROR: f64 = 0.1;
-/// Buckets for each gateway with which shares are those of the weights.
-const BUCKETS_EACH: usize = 20;
 
 impl Planner<'_> {
     /// What the plan leaves to people, or does not do on some hosts.
@@ -90,7 +88,7 @@ impl Planner<'_> {
     /// Buckets are whole: with few of them shares are not those of the weights.
     fn few_buckets(&self, index: usize, route: &Route) -> Option<String> {
         let classes = self.class_multipaths(index);
-        let count = self.fabric.file().numbers.bucket_count;
+        let count = self.bucket_count(index);
         let gateways: Vec<_> = route.gateways.iter().map(|number| &self.fabric.gateways()[*number]).collect();
         let weights: Vec<u16> = gateways.iter().map(|gateway| gateway.weight).collect();
         let total: f64 = weights.iter().map(|weight| f64::from(*weight)).sum();
@@ -106,7 +104,7 @@ impl Planner<'_> {
         let worst = (0..weights.len()).find(far_off)?;
         classes.iter().any(|class| class.multipath == Multipath::Resilient).then(|| {
             let (has, wants) = share(worst);
-            let enough = gateways.len() * BUCKETS_EACH;
+            let enough = hash::bucket_count(&weights);
             format!(
                 "{count} buckets are few for {} gateways: {} gets {:.1} % of the flows where its weight asks for {:.1} %; write bucket-count = {enough} below [numbers]",
                 gateways.len(), gateways[worst].name, 100.0 * has, 100.0 * wants

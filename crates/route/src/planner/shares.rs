@@ -103,7 +103,7 @@ impl<'p, 'a> Spread<'p, 'a> {
             ipv6,
             hops,
             thresholds: thresholds(&weights),
-            buckets: Buckets::new(planner.fabric.file().numbers.bucket_count, &weights),
+            buckets: Buckets::new(planner.bucket_count(index), &weights),
         }
     }
 

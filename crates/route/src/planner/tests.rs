@@ -392,7 +392,7 @@ fn hosts_are_written_one_at_a_time_into_the_published_document() {
 /// Eight of 64 gateways had one of 120 buckets where the others had two.
 #[test]
 fn buckets_that_are_too_few_for_the_weights_are_named() {
-    let few = with("ten-thousand", |file| file.numbers.bucket_count = 120);
+    let few = with("ten-thousand", |file| file.numbers.bucket_count = Some(120));
     let notices = Planner::new(&few).notices().join("\n");
     assert!(notices.contains("bucket-count = 1280"), "{notices}");
     let enough = fabric::load("ten-thousand").unwrap();

@@ -82,6 +82,11 @@ impl Crossing {
         !matches!(self.return_path, ReturnPath::None | ReturnPath::Auto)
     }
 
+    /// `IPv4` or `IPv6`.
+    pub(super) fn family(&self) -> &'static str {
+        if self.ipv6 { "IPv6" } else { "IPv4" }
+    }
+
     /// Whether flows of one pair of hosts spread by their ports.
     pub fn spreads_by_ports(&self) -> bool {
         self.return_path != ReturnPath::Alias && self.hash_policy == HashPolicy::Layer4

@@ -7,7 +7,7 @@ use std::{
 
 use clearstream_schema::{
     fabric::{HashPolicy, ReturnPath},
-    proof::{CrossingProof, LostAt, ProofFinding, ShareFit},
+    proof::{CrossingProof, LostAt, ProofFinding},
     tune::Severity,
     wire::WireOutcome,
 };
@@ -17,13 +17,10 @@ use super::{
     facts::Facts,
     flows::PlannedFlows,
     judge::{Judged, Seen},
+    shares,
     words::{flows, listed},
 };
 
-/// A deviation of shares is no chance below this probability ...
-const NO_CHANCE: f64 = 0.001;
-/// ... and matters above this part of the weight.
-const SHARE_TOLERANCE: f64 = 0.10;
 /// A gateway that should have carried so many flows and carried none is left
 /// out: the probability of chance is below `e^-12`.
 const SHOULD_HAVE_BEEN: f64 = 12.0;
@@ -55,7 +52,7 @@ pub(super) fn find(evidence: &Evidence<'_>) -> Vec<ProofFinding> {
     findings
 }
 
-fn error(id: &str, host: &str, message: String, correction: String) -> ProofFinding {
+pub(super) fn error(id: &str, host: &str, message: String, correction: String) -> ProofFinding {
     finding(id, Severity::Error, host, message, correction)
 }
 
@@ -80,7 +77,7 @@ struct Returned {
 
 impl Evidence<'_> {
     fn family(&self) -> &'static str {
-        if self.crossing.ipv6 { "IPv6" } else { "IPv4" }
+        self.crossing.family()
     }
 
     fn hash_key(&self) -> String {
@@ -402,40 +399,8 @@ impl Evidence<'_> {
         let named = |finding: &ProofFinding| {
             matches!(finding.id.as_str(), "gateway-missing" | "foreign-gateway" | "not-arrived" | "no-route")
         };
-        if !unspread.is_empty() || findings.iter().any(named) {
-            return;
-        }
-        type Ratio = fn(&clearstream_schema::proof::GatewayProof) -> Option<f64>;
-        let forward: (Option<ShareFit>, &str, usize, Ratio) =
-            (self.proof.forward_fit, "requests", 0, |gateway| gateway.forward_ratio);
-        let reply: (Option<ShareFit>, &str, usize, Ratio) =
-            (self.proof.reply_fit, "replies", 1, |gateway| gateway.reply_ratio);
-        for (fit, what, side, ratio) in [forward, reply] {
-            let Some(fit) =
-                fit.filter(|fit| fit.p_value < NO_CHANCE && fit.worst_deviation_ratio > SHARE_TOLERANCE)
-            else {
-                continue;
-            };
-            let worst = self.proof.gateways.iter().filter_map(|gateway| {
-                let share = ratio(gateway)?;
-                Some((gateway, share, (share / gateway.expected_ratio - 1.0).abs()))
-            });
-            let Some((gateway, share, _)) = worst.max_by(|one, other| one.2.total_cmp(&other.2)) else {
-                continue;
-            };
-            let message = format!(
-                "{} carries {:.1} % of the {what} ({}), its weight asks for {:.1} %; such shares come by chance once in {:.0} times",
-                gateway.gateway,
-                share * 100.0,
-                self.family(),
-                gateway.expected_ratio * 100.0,
-                (1.0 / fit.p_value.max(1e-9)).floor()
-            );
-            let correction = format!(
-                "compare weights and next hops of the hosts on network {} with the plan: `clearstream route verify`; a next hop that is listed twice gets twice its share",
-                self.crossing.between[side]
-            );
-            findings.push(error("share", &gateway.gateway, message, correction));
+        if unspread.is_empty() && !findings.iter().any(named) {
+            findings.extend(shares::find(self.crossing, self.proof));
         }
     }
 

@@ -22,13 +22,16 @@ use super::{
 };
 
 /// Source ports are taken from here on, below the reserved end of the range.
-const FIRST_PORT: u16 = 20_000;
-const LAST_PORT: u16 = 60_999;
+pub(super) const FIRST_PORT: u16 = 20_000;
+pub(super) const LAST_PORT: u16 = 60_999;
 /// A gateway that takes a share `w` of the ports is missed by `n` of them with
 /// probability `(1 - w)^n < e^-(n w)`: one search in 160 000 errs.
 const MISSES: f64 = 12.0;
 /// Most ports of one search.
 const MOST_PORTS: usize = 4096;
+/// Ports to choose from for each flow of an even population: those of a gateway
+/// that is behind are few at the end.
+const EVEN_CANDIDATES: usize = 3;
 /// Targeted flows of a pair through a gateway.
 const TARGETED: usize = 2;
 
@@ -66,6 +69,10 @@ pub(super) struct PlannedFlows {
     pub(super) refused_back: BTreeMap<usize, String>,
     /// Ports that were tried in a search.
     pub(super) searched: usize,
+    /// Ports of the population were chosen so that gateways get their weights' shares.
+    pub(super) even: bool,
+    /// With that: flows of the population by gateway.
+    taken: Vec<u64>,
 }
 
 /// Destinations of a pair: the server's address, or its aliases.
@@ -103,6 +110,7 @@ pub(super) fn choose(
     crossing: &Crossing,
     listening: &[u16],
     flow_count: usize,
+    even: bool,
 ) -> Result<PlannedFlows, ProofError> {
     let taken: BTreeSet<u16> = listening.iter().copied().collect();
     let pairs = crossing.clients.len() * crossing.servers.len();
@@ -119,14 +127,16 @@ pub(super) fn choose(
             let to = destinations(crossing, server);
             let each = flow_count.div_ceil(pairs * to.len()).max(1);
             for address in to {
-                let population: Vec<u16> = (0..each).map(|_| ports.take()).collect();
+                let candidates = if even { each * EVEN_CANDIDATES + search } else { each };
+                let population: Vec<u16> = (0..candidates).map(|_| ports.take()).collect();
                 let beside: Vec<u16> = (0..search).map(|_| ports.take()).collect();
                 let destination = SocketAddr::new(*address, *port);
-                batches.push(Batch { client, server, destination, population, beside });
+                batches.push(Batch { client, server, destination, population, each, beside });
             }
         }
     }
-    let mut planned = PlannedFlows { searched: search, ..PlannedFlows::default() };
+    let taken = vec![0; crossing.gateways.len()];
+    let mut planned = PlannedFlows { searched: search, even, taken, ..PlannedFlows::default() };
     let answers = look_up(hosts, crossing, &batches)?;
     for (batch, answer) in batches.iter().zip(answers) {
         planned.add(crossing, batch, answer);
@@ -139,7 +149,9 @@ struct Batch {
     client: usize,
     server: usize,
     destination: SocketAddr,
+    /// Ports to choose from, and how many to choose.
     population: Vec<u16>,
+    each: usize,
     beside: Vec<u16>,
 }
 
@@ -187,7 +199,7 @@ fn look_up(
 
 /// Of the flows whose gateway was named beforehand and seen afterwards, so many
 /// must be the same for lookups to be believed.
-const BELIEVED_RATIO: f64 = 0.9;
+pub(super) const BELIEVED_RATIO: f64 = 0.9;
 
 /// Where the kernel could not be asked, or its answers were not what happened
 /// (before Linux 4.18 it leaves the ports out of a lookup): further flows for
@@ -267,9 +279,10 @@ impl PlannedFlows {
         let gateway = |via: IpAddr| crossing.gateways.iter().position(|gateway| gateway.client_side == via);
         let predicted = |place: usize| answer.gateway(place).and_then(gateway);
         let mut reached = BTreeSet::new();
-        for (place, port) in batch.population.iter().enumerate() {
-            reached.extend(predicted(place));
-            self.flows.push(batch.flow(*port, predicted(place), false));
+        let leads: Vec<Option<usize>> = (0..batch.population.len()).map(predicted).collect();
+        for place in self.chosen(crossing, batch.each, &leads) {
+            reached.extend(leads[place]);
+            self.flows.push(batch.flow(batch.population[place], leads[place], false));
         }
         let count = batch.population.len();
         let mut targeted: BTreeMap<usize, usize> = BTreeMap::new();
@@ -293,6 +306,31 @@ impl PlannedFlows {
             let missing = (0..crossing.gateways.len()).filter(|gateway| !reached.contains(gateway));
             self.unreached.entry((batch.client, batch.server)).or_default().extend(missing);
         }
+    }
+}
+
+impl PlannedFlows {
+    /// Which of the ports a population takes, by the gateways that they lead
+    /// to: the first ones, or those that keep every gateway at its share of
+    /// all flows so far.
+    fn chosen(&mut self, crossing: &Crossing, count: usize, leads: &[Option<usize>]) -> Vec<usize> {
+        if !self.even || leads.iter().all(Option::is_none) {
+            return (0..leads.len().min(count)).collect();
+        }
+        let all = self.taken.iter().sum::<u64>() + count as u64;
+        let wants = |ratio: f64| (all as f64 * ratio).ceil() as u64;
+        let wants: Vec<u64> = crossing.expected_ratios().into_iter().map(wants).collect();
+        let mut chosen = Vec::new();
+        for (place, gateway) in leads.iter().enumerate() {
+            let Some(gateway) = gateway.filter(|gateway| self.taken[*gateway] < wants[*gateway]) else {
+                continue;
+            };
+            if chosen.len() < count {
+                self.taken[gateway] += 1;
+                chosen.push(place);
+            }
+        }
+        chosen
     }
 }
 

@@ -3,16 +3,16 @@
 
 use std::{collections::HashMap, net::SocketAddr};
 
-use clearstream_schema::{
-    fabric::ReturnPath,
-    proof::{CrossingProof, FlowPath, GatewayProof, LostAt, PairProof, ShareFit},
-    wire::{Observation, Passed, WireFlowResult, WireOutcome, WireProtocol},
-};
-use clearstream_stats::goodness_of_fit;
-
 use super::{
+    asked::Asked,
     crossing::Crossing,
     flows::{PlannedFlow, PlannedFlows},
+    shares::fit,
+};
+use clearstream_schema::{
+    fabric::ReturnPath,
+    proof::{CrossingProof, FlowPath, GatewayProof, LostAt, PairProof},
+    wire::{Observation, Passed, WireFlowResult, WireOutcome, WireProtocol},
 };
 
 /// What the gateways saw of every flow.
@@ -169,7 +169,12 @@ impl Judged {
 }
 
 /// The tables of a crossing.
-pub(super) fn tables(crossing: &Crossing, planned: &PlannedFlows, judged: &[Judged]) -> CrossingProof {
+pub(super) fn tables(
+    crossing: &Crossing,
+    planned: &PlannedFlows,
+    judged: &[Judged],
+    asked: &Asked,
+) -> CrossingProof {
     let ratios = crossing.expected_ratios();
     let meet: f64 = ratios.iter().map(|ratio| ratio * ratio).sum();
     let population = || judged.iter().filter(|judged| !judged.flow.targeted);
@@ -203,33 +208,21 @@ pub(super) fn tables(crossing: &Crossing, planned: &PlannedFlows, judged: &[Judg
         reply_fit: (spreads && crossing.return_path == ReturnPath::None)
             .then(|| fit(&reply, &ratios))
             .flatten(),
-        gateways: gateways(crossing, judged, &ratios, &forward, &reply),
+        asked_forward_fit: asked.forward.as_ref().and_then(|counts| fit(counts, &ratios)),
+        asked_reply_fit: asked.reply.as_ref().and_then(|counts| fit(counts, &ratios)),
+        even: planned.even,
+        gateways: gateways(crossing, judged, &ratios, [&forward, &reply], asked),
         pairs: pairs(crossing, planned, judged),
         flows: judged.iter().map(|one| one.path(crossing)).collect(),
     }
-}
-
-fn fit(counts: &[u64], ratios: &[f64]) -> Option<ShareFit> {
-    let fit = goodness_of_fit(counts, ratios)?;
-    let total: u64 = counts.iter().sum();
-    let deviation = counts.iter().zip(ratios).map(|(count, ratio)| {
-        let share = *count as f64 / total as f64;
-        (share / ratio - 1.0).abs()
-    });
-    Some(ShareFit {
-        chi_square: fit.statistic,
-        degrees_of_freedom: fit.degrees,
-        p_value: fit.p_value,
-        worst_deviation_ratio: deviation.fold(0.0, f64::max),
-    })
 }
 
 fn gateways(
     crossing: &Crossing,
     judged: &[Judged],
     ratios: &[f64],
-    forward: &[u64],
-    reply: &[u64],
+    [forward, reply]: [&[u64]; 2],
+    asked: &Asked,
 ) -> Vec<GatewayProof> {
     let ratio = |counts: &[u64], place: usize| {
         let total: u64 = counts.iter().sum();
@@ -251,6 +244,8 @@ fn gateways(
             forward_ratio: ratio(forward, place),
             reply_count: reply[place],
             reply_ratio: ratio(reply, place),
+            asked_forward_ratio: asked.forward.as_ref().and_then(|counts| ratio(counts, place)),
+            asked_reply_ratio: asked.reply.as_ref().and_then(|counts| ratio(counts, place)),
             stuck_count: judged.iter().filter(|one| one.stuck == Some(place)).count() as u64,
             unanswered_count: judged.iter().filter(|one| lost_through(one, place)).count() as u64,
             ..GatewayProof::default()
@@ -387,7 +382,7 @@ mod tests {
         assert_eq!((judge(1).forward, judge(1).reply, judge(1).symmetric()), (Some(0), Some(1), Some(false)));
         assert_eq!((judge(2).symmetric(), judge(2).moved), (Some(true), false));
         assert_eq!((judge(3).symmetric(), judge(3).lost), (None, None));
-        let tables = tables(&crossing(), &PlannedFlows::default(), &[judge(1), judge(2)]);
+        let tables = tables(&crossing(), &PlannedFlows::default(), &[judge(1), judge(2)], &Asked::default());
         assert_eq!((tables.judged_count, tables.asymmetric_count, tables.predicted_count), (2, 1, [2, 2]));
         // Weights 3 and 1: two choices meet with 9/16 + 1/16.
         assert!((tables.asymmetric_expected_ratio - 6.0 / 16.0).abs() < 1e-12);

@@ -13,6 +13,7 @@
 //! them on is seen as such.
 
 mod agent;
+mod asked;
 mod crossing;
 mod extent;
 mod facts;
@@ -21,6 +22,7 @@ mod flows;
 mod hosts;
 mod judge;
 mod prove;
+mod shares;
 mod through;
 mod words;
 

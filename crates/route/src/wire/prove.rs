@@ -22,6 +22,7 @@ use clearstream_schema::{
 use clearstream_stats::median;
 
 use super::{
+    asked::{self, Asked},
     crossing::{Crossing, End},
     extent,
     facts::Facts,
@@ -36,6 +37,9 @@ use super::{
 pub struct ProofOptions {
     /// Flows of each crossing, by which shares are judged.
     pub flow_count: usize,
+    /// Choose source ports by the clients' kernels, so that requests fall to the
+    /// gateways by their weights: chance is taken out of the shares.
+    pub even: bool,
     /// How long one flow may take.
     pub patience: TimeSpan,
     /// How long each gateway is measured with a bulk flow; zero for not at all.
@@ -48,6 +52,7 @@ impl Default for ProofOptions {
     fn default() -> Self {
         Self {
             flow_count: 1000,
+            even: false,
             patience: TimeSpan::from_seconds(3),
             rate_duration: TimeSpan::from_millis(500),
             path_mtu: true,
@@ -163,6 +168,7 @@ pub(super) struct Work<'a> {
 /// What the flows of a crossing showed.
 pub(super) struct Shown {
     pub(super) planned: PlannedFlows,
+    pub(super) asked: Asked,
     pub(super) judged: Vec<Judged>,
     pub(super) seen: Seen,
     /// By gateway: before and after the flows.
@@ -196,7 +202,7 @@ impl Work<'_> {
         }
         self.progress(format!("{near} to {far}, {family}: flows"));
         let shown = self.flows(crossing)?;
-        let mut proof = judge::tables(crossing, &shown.planned, &shown.judged);
+        let mut proof = judge::tables(crossing, &shown.planned, &shown.judged, &shown.asked);
         self.witnesses(crossing, &shown, &mut proof);
         let evidence = Evidence {
             crossing,
@@ -225,7 +231,10 @@ impl Work<'_> {
                 _ => return Err(unexpected(&server.host, "listen")),
             }
         }
-        let mut planned = flows::choose(&mut self.hosts, crossing, &listening, self.options.flow_count)?;
+        let ProofOptions { flow_count, even, .. } = *self.options;
+        let even = even && crossing.spreads_by_ports();
+        let mut planned = flows::choose(&mut self.hosts, crossing, &listening, flow_count, even)?;
+        let asked = asked::ask(&mut self.hosts, crossing, &listening)?;
         for (client, reason) in &planned.unasked {
             let host = &crossing.clients[*client].host;
             let message =
@@ -263,7 +272,7 @@ impl Work<'_> {
         for (_, closed) in self.hosts.ask_all(hosts.collect()) {
             closed?;
         }
-        Ok(Shown { planned, judged, seen, counted, connect })
+        Ok(Shown { planned, asked, judged, seen, counted, connect })
     }
 
     /// Opens flows while the gateways watch.

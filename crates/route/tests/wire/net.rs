@@ -251,6 +251,7 @@ impl Net {
 pub(crate) fn quick() -> ProofOptions {
     ProofOptions {
         flow_count: 300,
+        even: false,
         patience: TimeSpan::from_millis(2000),
         rate_duration: TimeSpan(0),
         path_mtu: true,

@@ -181,6 +181,38 @@ fn root_weights_and_rates_are_seen() {
     crossing.gateways[0].weight = 1;
     let wrong = net.prove(&crossing, &quick());
     assert_eq!(found(&wrong)[0], ("share", "g1"), "{:#?}", wrong.findings);
+    assert!(wrong.findings[0].message.contains("by the kernels' lookups"), "{:#?}", wrong.findings);
+}
+
+#[test]
+fn root_lookups_show_shares_that_flows_cannot_and_chosen_ports_are_even() {
+    let net = Net::new(false);
+    // A weight that is a third too large: 300 flows do not show it.
+    for host in ["c1", "c2"] {
+        net.route(host, &[(1, 4), (2, 3), (3, 3)]);
+    }
+    net.route("s1", &[(1, 1), (2, 1), (3, 1)]);
+    let options = ProofOptions { path_mtu: false, ..quick() };
+    let wrong = net.prove(&net.crossing(ReturnPath::None), &options);
+    assert_eq!(found(&wrong), [("share", "g1")], "{:#?}", wrong.findings);
+    let crossing = &wrong.crossings[0];
+    let (opened, asked) = (crossing.forward_fit.unwrap(), crossing.asked_forward_fit.unwrap());
+    assert!(opened.chance_deviation_ratio > 0.15, "{opened:?}");
+    assert!(asked.chance_deviation_ratio <= 0.05 && asked.flow_count > 4 * opened.flow_count, "{asked:?}");
+    // 4 of 10 instead of 1 of 3.
+    let first = crossing.gateways[0].asked_forward_ratio.unwrap();
+    assert!((0.37..0.43).contains(&first), "{first}");
+    let replies = crossing.asked_reply_fit.unwrap();
+    assert!(replies.worst_deviation_ratio < 0.1, "{replies:?}");
+
+    net.route_all();
+    let even = ProofOptions { even: true, ..options };
+    let proof = net.prove(&net.crossing(ReturnPath::None), &even);
+    assert_whole(&proof);
+    let crossing = &proof.crossings[0];
+    assert!(crossing.even && crossing.flow_count >= 295, "{}", crossing.flow_count);
+    let fit = crossing.forward_fit.unwrap();
+    assert!(fit.worst_deviation_ratio < 0.03, "{fit:?}");
 }
 
 #[test]

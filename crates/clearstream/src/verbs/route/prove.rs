@@ -50,6 +50,10 @@ pub struct ProveArgs {
     #[arg(long, value_name = "COUNT", default_value_t = ProofOptions::default().flow_count,
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=20_000))]
     flows: usize,
+    /// Choose source ports so that requests fall to the gateways by their weights, by the
+    /// clients' kernels: shares as even as the weights, instead of by chance
+    #[arg(long)]
+    even: bool,
     /// How long one flow may take
     #[arg(long, value_name = "TIME", default_value_t = ProofOptions::default().patience)]
     patience: TimeSpan,
@@ -79,6 +83,7 @@ impl ProveArgs {
         let crossings = Crossing::of_fabric(&fabric, &selection)?;
         let options = ProofOptions {
             flow_count: self.flows,
+            even: self.even,
             patience: self.patience,
             rate_duration: self.rate_time,
             path_mtu: !self.no_path_mtu,

@@ -111,10 +111,9 @@ pub(in crate::fabric) fn numbers(fabric: &Fabric) -> Result<(), Fault> {
         );
         return fault("numbers.protocol", problem);
     }
-    if u32::from(numbers.bucket_count) < count {
+    if let Some(buckets) = numbers.bucket_count.filter(|buckets| u32::from(*buckets) < count) {
         let problem = format!(
-            "{} buckets for {count} gateways: each needs several; write {} or more",
-            numbers.bucket_count,
+            "{buckets} buckets for {count} gateways: each needs several; write {} or more, or nothing",
             count * 20
         );
         return fault("numbers.bucket-count", problem);
