@@ -115,7 +115,7 @@ pub(crate) fn same(wanted: &str, live: &str) -> bool {
 }
 
 fn words(text: &str) -> Vec<String> {
-    let spaced = text.replace('{', " { ").replace('}', " } ").replace([';', '"'], " ");
+    let spaced = text.replace('{', " { ").replace('}', " } ").replace([';', ',', '"'], " ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
     let mut plain = Vec::new();
     let mut rest = words.iter().peekable();
@@ -159,5 +159,6 @@ mod tests {
             &line
         ));
         assert!(!same("chain output { type route hook output priority mangle; }", &line));
+        assert!(same("ct mark { 0x1b59, 0x1b5a } accept", "ct mark { 0x00001b59, 0x00001b5a } accept"));
     }
 }

@@ -9,6 +9,7 @@ pub mod fabric;
 pub mod guard;
 pub mod lint;
 pub mod live;
+mod marks;
 pub mod outline;
 pub mod planner;
 pub mod probe_kernel;

@@ -1,6 +1,6 @@
 //! The table of nft that marks connections by the gateway they came by.
 
-use std::{collections::BTreeSet, fmt::Write as _, net::IpAddr};
+use std::{collections::BTreeSet, net::IpAddr};
 
 use clearstream_netlink::Neighbour;
 use clearstream_schema::{
@@ -9,6 +9,7 @@ use clearstream_schema::{
 };
 
 use super::{DifferenceError, Draft};
+use crate::marks;
 
 /// Name of the table, of family `inet`.
 pub const MARK_TABLE: &str = "clearstream_route";
@@ -33,23 +34,14 @@ pub(super) fn add(draft: &mut Draft<'_>) -> Result<(), DifferenceError> {
     Ok(())
 }
 
-/// New connections are marked where they arrive, and what leaves takes the mark
-/// of its connection. The chain on the way out is of type `route`, which looks
-/// the route up again when the mark changes (nft(8), CHAINS).
-fn text(marks: &[ConnectionMark]) -> String {
-    let mut text = "chain arrive { type filter hook prerouting priority mangle; policy accept; ".to_owned();
-    for mark in marks {
-        let _ = write!(
-            text,
-            "iifname \"{}\" ct state new ether saddr {} ct mark set {:#010x} comment \"{}\"; ",
-            mark.interface, mark.link_address, mark.mark, mark.gateway
-        );
+/// The chains on one line, as settings are.
+fn text(wanted: &[ConnectionMark]) -> String {
+    let mut text = String::new();
+    for line in marks::chains(wanted).lines().map(str::trim) {
+        text.push_str(line);
+        text.push_str(if line.ends_with(['{', ';']) { " " } else { "; " });
     }
-    text.push_str(
-        "}; chain leave { type route hook output priority mangle; policy accept; \
-         ct mark != 0x00000000 meta mark set ct mark; };",
-    );
-    text
+    text.trim_end().to_owned()
 }
 
 /// The plan crate compares what versions of nft spell differently.

@@ -11,9 +11,6 @@ use clearstream_schema::{
 use super::view::{ResolvedHop, View, covers};
 use crate::planner::lookup::{Found, Packet, Verdict};
 
-/// Table of the kernel's last rule (`RT_TABLE_DEFAULT`).
-pub(super) const DEFAULT_TABLE: u32 = 253;
-
 impl<'a> View<'a> {
     /// The route over gateways by which the host sends to an address; absent
     /// when it sends to a neighbour, nowhere, or by what is not understood.

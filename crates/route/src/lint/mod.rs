@@ -26,6 +26,8 @@ use crate::fabric::Fabric;
 pub use self::subjects::{of_files, of_host};
 use self::{fabric::FabricFacts, view::View};
 
+/// Hosts of a report that are named one by one.
+const MOST_NAMED: usize = 4;
 /// Version of the report.
 const VERSION: u32 = 1;
 
@@ -112,7 +114,7 @@ pub fn lint(hosts: &[Subject], fabric: Option<&Fabric>, mute: &MuteList) -> Lint
     LintReport {
         schema: LINT_SCHEMA.to_owned(),
         version: VERSION,
-        subject: words::list(hosts.iter().map(|host| &host.name)),
+        subject: subject(hosts),
         kernel: kernels.first().filter(|first| kernels.iter().all(|kernel| kernel == *first)).cloned(),
         goal: None,
         setting_count: hosts.iter().map(setting_count).sum(),
@@ -124,6 +126,16 @@ pub fn lint(hosts: &[Subject], fabric: Option<&Fabric>, mute: &MuteList) -> Lint
 
 fn order(finding: &Finding) -> impl Ord + '_ {
     (std::cmp::Reverse(finding.severity), &finding.host, &finding.place, &finding.id, &finding.value)
+}
+
+/// The hosts by name, of many the first and the last.
+fn subject(hosts: &[Subject]) -> String {
+    match hosts {
+        [first, .., last] if hosts.len() > MOST_NAMED => {
+            format!("{} hosts, {} to {}", hosts.len(), first.name, last.name)
+        }
+        _ => words::list(hosts.iter().map(|host| &host.name)),
+    }
 }
 
 /// Routes, rules, nexthops, addresses and sysctls.

@@ -16,8 +16,9 @@ use clearstream_schema::{
     },
 };
 
-/// Tables and priorities of the kernel's own rules (fib_default_rules_init).
-const DEFAULT_TABLE: u32 = 253;
+/// Table of the kernel's last rule (`RT_TABLE_DEFAULT`).
+pub(crate) const DEFAULT_TABLE: u32 = 253;
+/// Priorities of the kernel's own rules (fib_default_rules_init).
 const MAIN_PRIORITY: u32 = 32_766;
 const DEFAULT_PRIORITY: u32 = 32_767;
 /// Metric of IPv6 routes that say none (`IP6_RT_PRIO_USER`), and of those that

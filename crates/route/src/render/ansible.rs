@@ -8,6 +8,7 @@ use clearstream_schema::routing::HostRouting;
 use super::{
     APPLY, MARKS_TEMPLATE, REMOVE, RenderedFile, SITE, UNIT, batches, variables, words::nexthops_and_routes,
 };
+use crate::marks;
 
 /// A variable and its value as YAML.
 type Variable = (&'static str, String);
@@ -74,7 +75,7 @@ fn group_name(class: &str) -> String {
 /// Everything that hosts of a class may share, always in the same order.
 fn shared(routing: &HostRouting) -> Vec<Variable> {
     let nexthops_and_routes: Vec<String> = nexthops_and_routes(&routing.nexthops, &routing.routes).collect();
-    let set = batches::mark_set(&routing.connection_marks);
+    let set = marks::set(&routing.connection_marks);
     let mut sysctls = format!("{}:", variables::SYSCTLS);
     if routing.sysctls.is_empty() {
         sysctls.push_str(" {}");
@@ -87,7 +88,7 @@ fn shared(routing: &HostRouting) -> Vec<Variable> {
         (variables::ROUTES, list(variables::ROUTES, &nexthops_and_routes)),
         (variables::RULES4, list(variables::RULES4, &batches::rules(&routing.rules, false))),
         (variables::RULES6, list(variables::RULES6, &batches::rules(&routing.rules, true))),
-        (variables::MARKS, list(variables::MARKS, &batches::marks_lines(&routing.connection_marks))),
+        (variables::MARKS, list(variables::MARKS, &marks::arrivals(&routing.connection_marks))),
         (variables::MARK_SET, format!("{}: {}", variables::MARK_SET, quoted(&set))),
         (variables::SYSCTLS, sysctls),
     ]

@@ -8,6 +8,7 @@ use clearstream_schema::{
 };
 
 use super::{APPLY, Content, REMOVE, RenderedFile, UNIT, words};
+use crate::marks;
 
 /// Where they lie on a host.
 const FOLDER: &str = "etc/clearstream/routes";
@@ -39,7 +40,7 @@ pub(super) fn files(routing: &HostRouting) -> Vec<RenderedFile> {
         .map(|(name, lines)| RenderedFile::text(format!("{FOLDER}/{name}"), lines.join("\n") + "\n"))
         .collect();
     if !routing.connection_marks.is_empty() {
-        let text = marks(&routing.connection_marks);
+        let text = mark_table(&routing.connection_marks);
         files.push(RenderedFile::text(format!("{FOLDER}/marks.nft"), text));
     }
     files.push(RenderedFile::program(format!("{FOLDER}/apply"), APPLY));
@@ -88,44 +89,15 @@ pub(super) fn rules(rules: &[RuleEntry], ipv6: bool) -> Vec<String> {
     family.map(|rule| format!("rule add {}", words::rule(rule))).collect()
 }
 
-/// Statements that mark new connections by the gateway.
-pub(super) fn marks_lines(marks: &[ConnectionMark]) -> Vec<String> {
-    let line = |mark: &ConnectionMark| {
-        format!(
-            "iifname \"{}\" ct state new ether saddr {} ct mark set {:#x} comment \"{}\"",
-            mark.interface, mark.link_address, mark.mark, mark.gateway
-        )
-    };
-    marks.iter().map(line).collect()
-}
-
-/// The marks, as a set of nftables. Those of others stay out of it.
-pub(super) fn mark_set(marks: &[ConnectionMark]) -> String {
-    marks.iter().map(|mark| format!("{:#x}", mark.mark)).collect::<Vec<_>>().join(", ")
-}
-
-/// The recipe: new connections are marked where they arrive, and what leaves
-/// takes the mark of its connection. The output chain is of type `route`, which
-/// looks the route up again when the mark changes (nft(8), CHAINS).
-fn marks(marks: &[ConnectionMark]) -> String {
-    let mut text = "# Marks connections by the gateway that they came by; answers carry the mark.\n\
-                    add table inet clearstream_route\n\
-                    delete table inet clearstream_route\n\
-                    table inet clearstream_route {\n\
-                    \tchain arrive {\n\
-                    \t\ttype filter hook prerouting priority mangle; policy accept;\n"
-        .to_owned();
-    for line in marks_lines(marks) {
-        let _ = writeln!(text, "\t\t{line}");
-    }
-    let _ = write!(
-        text,
-        "\t}}\n\tchain leave {{\n\
-         \t\ttype route hook output priority mangle; policy accept;\n\
-         \t\tct mark {{ {} }} meta mark set ct mark\n\t}}\n}}\n",
-        mark_set(marks)
-    );
-    text
+/// The whole table, in the place of the one of before.
+fn mark_table(marks: &[ConnectionMark]) -> String {
+    format!(
+        "# Marks connections by the gateway that they came by; answers carry the mark.\n\
+         add table inet clearstream_route\n\
+         delete table inet clearstream_route\n\
+         table inet clearstream_route {{\n{}}}\n",
+        marks::chains(marks)
+    )
 }
 
 /// `sysctl.d`, for systemd-sysctl at the start and for udev when an interface

@@ -10,9 +10,10 @@ use clearstream_schema::{
 
 use super::super::{
     Facts, View, With, finding,
-    lookup::{DEFAULT_TABLE, refuses, selects_all_of},
+    lookup::{refuses, selects_all_of},
     words,
 };
+use crate::planner::lookup::DEFAULT_TABLE;
 
 const RULE: &str = "rule";
 /// Numbers of the kernel's own tables (rtnetlink(7)): unspecified, default, main, local.
