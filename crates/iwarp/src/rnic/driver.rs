@@ -199,7 +199,8 @@ impl Driver {
             self.answer(&mut turn, &mut turned);
         }
         if turn.links.len() <= FEW {
-            for place in 0..turn.links.len() {
+            // From the last on: one that is over gives its place to the last.
+            for place in (0..turn.links.len()).rev() {
                 let link = turn.links[place].clone();
                 self.visit(&mut turn, &link, true, &mut turned);
             }

@@ -91,13 +91,6 @@ pub enum ConnectError {
         /// What was waited for.
         awaited: &'static str,
     },
-    /// The peer sent more than its request before it had the reply, which no
-    /// speaker of MPA does.
-    #[error("{peer} sent bytes behind its request before the reply")]
-    Early {
-        /// The other end.
-        peer: SocketAddr,
-    },
     /// The peer's program refused the connection (RFC 5044, section 7.1.1,
     /// bit R).
     #[error("{peer} rejected the connection")]

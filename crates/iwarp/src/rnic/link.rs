@@ -222,7 +222,7 @@ impl Link {
         self: &Arc<Self>,
         requests: impl IntoIterator<Item = SendRequest>,
     ) -> Result<(), ListError> {
-        if self.age() != Age::Live {
+        if self.age() != Age::Live || self.state() != State::Rts {
             return Err(ListError { posted: 0, error: PostError::NotConnected });
         }
         let mut posted = 0;

@@ -172,9 +172,6 @@ impl Listener {
     fn read(&self, peers: &mut Peers, number: u64, mut pending: Pending, watched: bool) {
         let peer = pending.peer;
         match pending.request.read(&pending.socket) {
-            // Nothing may follow the Request before its Reply (RFC 5044,
-            // section 7.1.2): such a peer speaks something else.
-            Ok(Some((_, early))) if !early.is_empty() => peers.fail(ConnectError::Early { peer }),
             Ok(Some((request, _))) => {
                 if watched {
                     // Known to be there.

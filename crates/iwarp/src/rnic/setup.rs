@@ -60,6 +60,7 @@ impl Trouble {
     pub(super) fn of(self, peer: SocketAddr, awaited: &'static str) -> ConnectError {
         match self {
             Self::Closed => ConnectError::Closed { peer, awaited },
+            Self::Frame(MpaError::EarlyData { .. }) => ConnectError::Early { peer },
             Self::Frame(source) => ConnectError::Setup { peer, source },
             Self::System(source)
                 if matches!(source.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) =>
@@ -134,7 +135,10 @@ impl Prepared {
     /// The machine for it and what the consumer is told.
     pub(super) fn machine(&self, link: &Link) -> io::Result<(Machine, Established)> {
         let local = self.socket.local_addr()?.as_socket();
-        let mss = usize::try_from(self.socket.tcp_mss()?).unwrap_or(0);
+        let mss = match self.agreed.large_fpdus {
+            true => usize::from(u16::MAX),
+            false => usize::try_from(self.socket.tcp_mss()?).unwrap_or(0),
+        };
         let mulpdu = mulpdu(mss, self.agreed.markers_out);
         let receives = match link.shared {
             Some(_) => Receives::Shared(link.queue.clone()),

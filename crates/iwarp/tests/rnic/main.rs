@@ -3,5 +3,11 @@
 //! pairs, and what the safe tier promises of buffers.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
+mod channels;
+mod closing;
+mod faults;
+mod many;
 mod operations;
+mod setup;
 mod sides;
+mod threads;

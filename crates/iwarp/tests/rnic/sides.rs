@@ -49,9 +49,10 @@ impl Side {
     }
 
     pub(crate) fn of(rnic: &Rnic) -> Self {
-        let completions = CompletionQueue::new(rnic, 1024).unwrap();
+        let completions = CompletionQueue::new(rnic, 1 << 14).unwrap();
         let domain = ProtectionDomain::new(rnic);
-        let queue_pair = QueuePair::new(&domain, &QueuePairOptions::new(&completions)).unwrap();
+        let options = QueuePairOptions { receive_depth: 1 << 13, ..QueuePairOptions::new(&completions) };
+        let queue_pair = QueuePair::new(&domain, &options).unwrap();
         Self { domain, completions, queue_pair, rnic: rnic.clone() }
     }
 
@@ -112,12 +113,11 @@ pub(crate) fn done(wanted: &Side, others: &[&Side]) -> Finished {
     finished
 }
 
-/// Waits for a condition while somebody has to do something.
-pub(crate) fn until(mut act: impl FnMut(), mut condition: impl FnMut() -> bool, what: &str) {
+/// Calls `step` until it says that it is done.
+pub(crate) fn until(what: &str, mut step: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
-    while !condition() {
+    while !step() {
         assert!(Instant::now() < end, "{what}");
-        act();
         thread::yield_now();
     }
 }
