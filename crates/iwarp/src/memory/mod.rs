@@ -22,6 +22,7 @@
 
 mod access;
 mod buffer;
+mod entry;
 mod error;
 mod pin;
 pub mod raw;

@@ -4,14 +4,14 @@
 use std::{
     collections::HashMap,
     fmt,
-    hash::{BuildHasherDefault, Hasher},
+    hash::BuildHasherDefault,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
 use super::{
-    Access, AccessError, Memory, MemoryError, Span, buffer,
-    storage::Extent,
-    tags::{INDICES, Order},
+    Access, AccessError, Memory, MemoryError, Span,
+    entry::{Entry, Kind, Shown, checked_base},
+    tags::{INDICES, IndexHasher, Order},
 };
 use crate::{
     stag::{DomainId, QueuePairId, Stag},
@@ -39,29 +39,6 @@ struct Books {
     next_domain: u32,
     /// Users of each domain.
     domains: HashMap<DomainId, usize>,
-}
-
-struct Entry {
-    key: u8,
-    domain: DomainId,
-    access: Access,
-    /// Tagged offset of the first byte.
-    base: u64,
-    length: u64,
-    /// What it shows; `None`: invalid, or a window that is bound to nothing.
-    shown: Option<Shown>,
-    kind: Kind,
-}
-
-/// A range of an extent.
-struct Shown {
-    extent: Arc<Extent>,
-    start: usize,
-}
-
-enum Kind {
-    Region { memory: Memory, windows: u32 },
-    Window { bound: Option<(u32, QueuePairId)> },
 }
 
 /// Who asks for a tag to be made invalid.
@@ -507,96 +484,7 @@ impl Books {
     }
 }
 
-impl Entry {
-    /// The tag is valid and may be used in this domain and, if it is a bound
-    /// window, by this queue pair.
-    fn check_tag(
-        &self,
-        stag: Stag,
-        domain: DomainId,
-        queue_pair: Option<QueuePairId>,
-    ) -> Result<(), AccessError> {
-        if self.key != stag.key() || self.shown.is_none() {
-            return Err(AccessError::InvalidStag);
-        }
-        let other_pair = match &self.kind {
-            Kind::Window { bound: Some((_, bound)) } => queue_pair.is_some_and(|asking| asking != *bound),
-            _ => false,
-        };
-        if self.domain != domain || other_pair {
-            return Err(AccessError::NotAssociated);
-        }
-        Ok(())
-    }
-
-    /// Where in its extent a range begins.
-    fn offset(&self, address: u64, length: u32) -> Result<usize, AccessError> {
-        let length = u64::from(length);
-        if length > 0 && address.checked_add(length - 1).is_none() {
-            return Err(AccessError::AddressWrap);
-        }
-        let inside = address.checked_sub(self.base).ok_or(AccessError::BaseOrBounds)?;
-        let end = inside.checked_add(length).ok_or(AccessError::BaseOrBounds)?;
-        if end > self.length {
-            return Err(AccessError::BaseOrBounds);
-        }
-        let start = self.shown.as_ref().map_or(0, |shown| shown.start);
-        // Inside an extent, so it is a `usize`.
-        Ok(start + inside as usize)
-    }
-
-    fn span(&self, address: u64, length: u32, wanted: Access) -> Result<Span, AccessError> {
-        if !self.access.allows(wanted) {
-            return Err(AccessError::AccessRights);
-        }
-        let start = self.offset(address, length)?;
-        let shown = self.shown.as_ref().ok_or(AccessError::InvalidStag)?;
-        let storage = shown.extent.storage();
-        if storage.lent.is_some() {
-            // Memory of a buffer that its owner holds is nobody else's.
-            return buffer::find_lent(storage, start, length as usize).ok_or(AccessError::AccessRights);
-        }
-        Ok(Span::new(shown.extent.clone(), start, length as usize))
-    }
-}
-
 fn find(shard: &mut Shard, stag: Stag) -> Result<&mut Entry, MemoryError> {
     let entry = shard.get_mut(&stag.index()).filter(|entry| entry.key == stag.key());
     entry.ok_or(MemoryError::Access(stag, AccessError::InvalidStag))
-}
-
-/// Tagged offset of the first byte, if memory may have these rights.
-fn checked_base(memory: &Memory, access: Access) -> Result<u64, MemoryError> {
-    if memory.is_exclusive()
-        && (access.is_remote() || access.allows(Access::BIND_WINDOW) || access.allows(Access::ZERO_BASED))
-    {
-        return Err(MemoryError::Exclusive);
-    }
-    let base = if access.allows(Access::ZERO_BASED) { 0 } else { memory.address() };
-    let length_bytes = memory.len() as u64;
-    if base.checked_add(length_bytes.saturating_sub(1)).is_none() {
-        return Err(MemoryError::AddressWrap { address: base, length_bytes });
-    }
-    Ok(base)
-}
-
-/// Indices come in an order without a pattern, so one multiplication spreads
-/// them.
-#[derive(Default)]
-struct IndexHasher(u64);
-
-impl Hasher for IndexHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u32(u32::from(*byte));
-        }
-    }
-
-    fn write_u32(&mut self, number: u32) {
-        self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
 }

@@ -1,6 +1,6 @@
-//! Which index a new tag gets.
+//! Which index a new tag gets, and where it is found.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// One less is the highest index.
 pub(super) const INDICES: u32 = 1 << 24;
@@ -49,6 +49,27 @@ impl Order {
 fn mixed(half: u32, key: u64) -> u32 {
     let product = (u64::from(half) ^ key).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     ((product ^ (product >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 52) as u32 & HALF
+}
+
+/// Indices come in an order without a pattern, so one multiplication spreads
+/// them.
+#[derive(Default)]
+pub(super) struct IndexHasher(u64);
+
+impl Hasher for IndexHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u32(u32::from(*byte));
+        }
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
 }
 
 #[cfg(test)]
