@@ -60,7 +60,6 @@ impl Trouble {
     pub(super) fn of(self, peer: SocketAddr, awaited: &'static str) -> ConnectError {
         match self {
             Self::Closed => ConnectError::Closed { peer, awaited },
-            Self::Frame(MpaError::EarlyData { .. }) => ConnectError::Early { peer },
             Self::Frame(source) => ConnectError::Setup { peer, source },
             Self::System(source)
                 if matches!(source.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) =>

@@ -8,7 +8,7 @@ use clearstream_iwarp::{
     work::{Completed, Operation, SendRequest, Status},
 };
 
-use crate::sides::{Side, both_ways, done, inline, offloaded, pair, pattern};
+use crate::sides::{Side, both_ways, done, inline, join, offloaded, pair, pattern};
 
 const ALL: Access = Access::LOCAL_WRITE;
 
@@ -34,6 +34,7 @@ fn connections() -> Vec<(ConnectOptions, AcceptOptions)> {
         (connect(2, true, true, false), accept(true, false)),
         (connect(2, false, false, true), accept(false, false)),
         (connect(2, true, true, true), accept(true, true)),
+        (ConnectOptions { large_fpdus: true, ..connect(2, true, false, false) }, accept(false, true)),
     ]
 }
 
@@ -251,5 +252,20 @@ fn many_outstanding_requests_complete_in_order() {
             }
         }
         assert_eq!(at, 1 << 20);
+    }
+}
+
+#[test]
+fn fpdus_are_larger_than_a_segment_only_if_both_sides_say_so() {
+    for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (left, right) = (Side::new(inline()), Side::new(inline()));
+        let connect = ConnectOptions { large_fpdus: ours, ..ConnectOptions::default() };
+        let accept = AcceptOptions { large_fpdus: theirs, ..AcceptOptions::default() };
+        let told = join(&left.queue_pair, &connect, (&right.rnic, &right.queue_pair), &accept);
+        for told in [told.0, told.1] {
+            // A segment has room for less than 64 KiB beside the headers below.
+            assert_eq!(told.mulpdu_bytes > 65_495, ours && theirs);
+        }
+        sends(&left, &right);
     }
 }
