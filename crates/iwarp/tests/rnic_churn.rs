@@ -17,7 +17,8 @@ use sides::{PATIENCE, any_port, inline, offloaded};
 /// Each way of progress; together ten thousand.
 const CYCLES: usize = 5000;
 /// Before anything is counted: allocators and tables have their size then.
-const WARM_UP: usize = 500;
+/// The queue of events, at which nobody looks, is full too.
+const WARM_UP: usize = 600;
 
 /// Connects, exchanges a message, closes.
 fn cycles(options: &RnicOptions, count: usize) {

@@ -34,8 +34,12 @@ impl<T> Signalled<T> {
         Ok(Self { queue: Mutex::default(), descriptor })
     }
 
-    pub(crate) fn push(&self, item: T) {
+    /// Adds at the end; beyond `most` the oldest gives way.
+    pub(crate) fn push(&self, item: T, most: usize) {
         let mut queue = locked(&self.queue);
+        if queue.len() >= most {
+            queue.pop_front();
+        }
         queue.push_back(item);
         if queue.len() == 1 {
             // The counter is far from its end: it is cleared when the queue
@@ -156,7 +160,8 @@ impl CompletionChannel {
     }
 
     pub(super) fn raise(&self, token: u64) {
-        self.inside.events.push(token);
+        // One per queue and arming: as many as there are queues.
+        self.inside.events.push(token, usize::MAX);
     }
 }
 

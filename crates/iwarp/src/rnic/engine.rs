@@ -80,7 +80,7 @@ fn run(driver: &Driver, stop: &AtomicBool, spin: Duration) {
         }
         empty += 1;
         hint::spin_loop();
-        if empty % TURNS_PER_CLOCK != 0 && !spin.is_zero() {
+        if !empty.is_multiple_of(TURNS_PER_CLOCK) && !spin.is_zero() {
             continue;
         }
         let now = Instant::now();

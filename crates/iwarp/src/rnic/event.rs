@@ -13,6 +13,9 @@ use crate::{
     stag::QueuePairId,
 };
 
+/// Events that wait for a program that does not look.
+const MOST_EVENTS: usize = 1024;
+
 /// What happened. Queues are named by the number that their creator chose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -59,7 +62,7 @@ pub enum AsyncEvent {
 }
 
 /// The queue of asynchronous events of an RNIC. Its descriptor is readable
-/// while an event waits.
+/// while an event waits. It holds the latest 1024.
 #[derive(Clone, Debug)]
 pub struct AsyncEvents {
     queue: Arc<Signalled<AsyncEvent>>,
@@ -71,7 +74,7 @@ impl AsyncEvents {
     }
 
     pub(crate) fn push(&self, event: AsyncEvent) {
-        self.queue.push(event);
+        self.queue.push(event, MOST_EVENTS);
     }
 
     /// The oldest event; waits for one up to `timeout` (`None`: for ever).
