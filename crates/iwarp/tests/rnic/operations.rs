@@ -2,8 +2,8 @@
 
 use clearstream_iwarp::{
     verbs::{
-        AcceptOptions, Access, Buffers, ConnectOptions, Region, RnicOptions, SendOptions, Sink, Source,
-        Window,
+        AcceptOptions, Access, Buffers, ConnectOptions, Progress, Region, RnicOptions, SendOptions, Sink,
+        Source, Window,
     },
     work::{Completed, Operation, SendRequest, Status},
 };
@@ -241,7 +241,9 @@ fn many_outstanding_requests_complete_in_order() {
             region.remote(0),
             SendOptions::default(),
         );
-        assert!(refused.is_err_and(|refused| refused.buffers.len() == 1), "the queue is full");
+        // Engines may have made room meanwhile; inline nothing moves between calls.
+        let full = refused.is_err_and(|refused| refused.buffers.len() == 1);
+        assert!(full || options.progress != Progress::Inline, "the queue is full");
         let mut at = 0;
         for id in (7..128).step_by(8) {
             let read = done(&left, &[&right]);
