@@ -1,6 +1,6 @@
 # make demo    build, measure over a 1650 km path made on this machine, write report.html
 # make test    every check and test
-# make bench   compare with iperf3, iperf and nuttcp, write bench/RESULTS.md
+# make bench   compare with iperf3, iperf, nuttcp, libfabric and UCX, write bench/RESULTS.md
 # make extras  what needs clang: congestion controls for the kernel (clearstream cc)
 # Each installs what it lacks (.ci/install).
 
@@ -8,7 +8,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := demo
 export PATH := $(HOME)/.cargo/bin:$(PATH):/usr/sbin:/sbin
 
-# Options for the comparison, for instance: make bench BENCH="--quick"
+# Options for the comparison, for instance: make bench BENCH="--quick --only rdma"
 BENCH ?=
 
 .PHONY: demo test bench extras clean

@@ -14,8 +14,25 @@ fn first_line(program: &str, arguments: &[&str]) -> Option<String> {
     text.lines().find(|line| !line.trim().is_empty()).map(|line| line.trim().to_owned())
 }
 
+/// Rows as a table.
+pub(crate) fn table(rows: &[(&'static str, String)]) -> String {
+    let rows = rows.iter().map(|(key, value)| format!("| {key} | {} |\n", value.replace('|', "/")));
+    ["| | |\n|---|---|\n".to_owned()].into_iter().chain(rows).collect()
+}
+
+/// The versions of the flow engine's peers.
+pub(crate) fn flow_peers() -> Vec<(&'static str, String)> {
+    let version =
+        |program, argument| first_line(program, &[argument]).unwrap_or_else(|| "not told".to_owned());
+    vec![
+        ("iperf3", version("iperf3", "--version")),
+        ("iperf", version("iperf", "-v")),
+        ("nuttcp", version("nuttcp", "-V")),
+    ]
+}
+
 /// Rows of key and value.
-pub(crate) fn rows() -> Vec<(&'static str, String)> {
+pub(crate) fn machine() -> Vec<(&'static str, String)> {
     let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
     let field = |name: &str| {
         cpuinfo.lines().find_map(|line| {
@@ -45,8 +62,5 @@ pub(crate) fn rows() -> Vec<(&'static str, String)> {
             read("/proc/sys/net/ipv4/tcp_congestion_control").unwrap_or_else(unknown),
         ),
         ("load before", read("/proc/loadavg").unwrap_or_else(unknown)),
-        ("iperf3", first_line("iperf3", &["--version"]).unwrap_or_else(unknown)),
-        ("iperf", first_line("iperf", &["-v"]).unwrap_or_else(unknown)),
-        ("nuttcp", first_line("nuttcp", &["-V"]).unwrap_or_else(unknown)),
     ]
 }

@@ -1,5 +1,6 @@
-//! ClearStream's flow engine beside iperf3, iperf and nuttcp, interleaved in
-//! pairs on one machine; writes `bench/RESULTS.md`.
+//! ClearStream beside its peers, interleaved on one machine; writes
+//! `bench/RESULTS.md`: the flow engine beside iperf3, iperf and nuttcp, and
+//! the software RNIC beside bare TCP, libfabric and UCX.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -9,6 +10,7 @@ mod fingerprint;
 mod parse;
 mod place;
 mod program;
+mod rdma;
 mod results;
 mod run;
 mod tool;
@@ -24,7 +26,7 @@ use place::{Ground, Place};
 use results::{Cell, Pairing};
 use tool::{Settings, Tool, shown};
 
-const USAGE: &str = "usage: clearstream-bench [--quick] [--pairs COUNT] [--seconds SECONDS] [--output FILE]";
+const USAGE: &str = "usage: clearstream-bench [--only flow|rdma] [--matching TITLE] [--quick] [--pairs COUNT] [--seconds SECONDS] [--output FILE]";
 /// Control port of peers; their data ports follow it.
 const PORT: u16 = 5301;
 /// Cells of a grid that are measured again.
@@ -36,20 +38,43 @@ struct Plan {
     pairs: u32,
     /// Length of a run of a pair.
     seconds: u32,
+    /// Length of a run beside RDMA's peers, roughly.
+    rdma_seconds: u32,
     /// Length of a run of the grid.
     grid_seconds: u32,
     /// Further runs of the best cells of the grid.
     repeats: u32,
     flows: &'static [u32],
     quick: bool,
+    part: Part,
+    /// Only RDMA's comparisons whose titles contain it.
+    matching: String,
     output: PathBuf,
+}
+
+/// What is compared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Part {
+    All,
+    Flow,
+    Rdma,
 }
 
 impl Plan {
     fn read(mut arguments: impl Iterator<Item = String>) -> Result<Self, BenchError> {
         let output = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/RESULTS.md"));
-        let mut plan =
-            Self { pairs: 5, seconds: 5, grid_seconds: 2, repeats: 2, flows: &[1, 2], quick: false, output };
+        let mut plan = Self {
+            pairs: 5,
+            seconds: 5,
+            rdma_seconds: 1,
+            grid_seconds: 2,
+            repeats: 2,
+            flows: &[1, 2],
+            quick: false,
+            part: Part::All,
+            matching: String::new(),
+            output,
+        };
         let (mut pairs, mut seconds) = (None, None);
         let usage = |what: String| BenchError::Usage(format!("{what}; {USAGE}"));
         while let Some(argument) = arguments.next() {
@@ -64,18 +89,65 @@ impl Plan {
                 }
                 "--pairs" => pairs = Some(number(value()?)?),
                 "--seconds" => seconds = Some(number(value()?)?),
+                "--only" => {
+                    plan.part = match value()?.as_str() {
+                        "flow" => Part::Flow,
+                        "rdma" => Part::Rdma,
+                        other => return Err(usage(format!("no part {other}"))),
+                    }
+                }
+                "--matching" => plan.matching = value()?,
                 "--output" => plan.output = PathBuf::from(value()?),
                 _ => return Err(usage(format!("unknown option {argument}"))),
             }
         }
         plan.pairs = pairs.unwrap_or(plan.pairs);
+        plan.rdma_seconds = seconds.unwrap_or(1);
         plan.seconds = seconds.unwrap_or(plan.seconds);
         Ok(plan)
+    }
+
+    /// As it is typed.
+    fn command(&self) -> String {
+        let arguments: Vec<String> = std::env::args().skip(1).collect();
+        if arguments.is_empty() {
+            "make bench".to_owned()
+        } else {
+            format!("make bench BENCH=\"{}\"", arguments.join(" "))
+        }
+    }
+
+    /// Puts a part into the page, whose other parts stay.
+    fn write(&self, title: &str, part: &str) -> Result<(), BenchError> {
+        let file = |source| BenchError::File { path: self.output.clone(), source };
+        let page = match std::fs::read_to_string(&self.output) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            page => page.map_err(file)?,
+        };
+        let titles = [results::TITLE, rdma::TITLE];
+        std::fs::write(&self.output, results::with_part(&page, &titles, title, part)).map_err(file)
     }
 }
 
 fn main() -> ExitCode {
-    match Plan::read(std::env::args().skip(1)).and_then(|plan| compare(&plan)) {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    // Ends of the RDMA part are this program again.
+    let end = match arguments.split_first() {
+        Some((word, words)) if word == "bare" => Some(rdma::bare::main(words)),
+        Some((word, words)) if word == "iwarp" => Some(rdma::ours::main(words)),
+        Some((word, _)) if word == "calls" => Some(rdma::calls::main()),
+        _ => None,
+    };
+    if let Some(outcome) = end {
+        return outcome.map_or_else(
+            |error| {
+                eprintln!("bench: {error}");
+                ExitCode::FAILURE
+            },
+            |()| ExitCode::SUCCESS,
+        );
+    }
+    match Plan::read(arguments.into_iter()).and_then(|plan| compare(&plan)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bench: {error}");
@@ -96,8 +168,23 @@ fn compare(plan: &Plan) -> Result<(), BenchError> {
             .map_err(|source| BenchError::File { path: "signal handler".into(), source })?;
     }
     let ground = Ground::open()?;
+    if plan.part != Part::Rdma {
+        compare_flow(plan, &ground, &stop)?;
+    }
+    if plan.part != Part::Flow {
+        let amount =
+            rdma::Amount { rounds: plan.pairs, seconds: if plan.quick { 1 } else { plan.rdma_seconds } };
+        let (part, outcome) = rdma::compare(amount, &plan.matching, &plan.command(), &ground, &stop);
+        plan.write(rdma::TITLE, &part)?;
+        outcome?;
+    }
+    println!("\nwritten to {}", plan.output.display());
+    Ok(())
+}
+
+fn compare_flow(plan: &Plan, ground: &Ground, stop: &AtomicBool) -> Result<(), BenchError> {
     let mut session =
-        Session { plan, ground, stop: &stop, cells: Vec::new(), pairings: Vec::new(), notes: Vec::new() };
+        Session { plan, ground, stop, cells: Vec::new(), pairings: Vec::new(), notes: Vec::new() };
     if plan.quick {
         session.notes.push("a quick run: every cell of the grid ran once, for one second.".to_owned());
     }
@@ -105,14 +192,15 @@ fn compare(plan: &Plan) -> Result<(), BenchError> {
     if let Err(error) = &outcome {
         session.notes.push(format!("not complete: {error}"));
     }
-    session.write()?;
-    println!("\nwritten to {}", plan.output.display());
+    let Session { notes, pairings, cells, .. } = &session;
+    let page = results::page(&plan.command(), &ground.described(), notes, pairings, cells);
+    plan.write(results::TITLE, &page)?;
     outcome
 }
 
 struct Session<'a> {
     plan: &'a Plan,
-    ground: Ground,
+    ground: &'a Ground,
     stop: &'a AtomicBool,
     cells: Vec<Cell>,
     pairings: Vec<Pairing>,
@@ -148,7 +236,7 @@ impl Session<'_> {
         seconds: u32,
     ) -> Result<run::Outcome, BenchError> {
         let shape = self.ground.shape(place, flows, seconds, PORT)?;
-        run::run(&self.ground, place, tool, settings, &shape, self.stop)
+        run::run(self.ground, place, tool, settings, &shape, self.stop)
     }
 
     /// Every cell once, programs taking turns; then the best ones again.
@@ -260,19 +348,6 @@ impl Session<'_> {
             Ok((ours()?, first))
         }
     }
-
-    fn write(&self) -> Result<(), BenchError> {
-        let arguments: Vec<String> = std::env::args().skip(1).collect();
-        let command = if arguments.is_empty() {
-            "make bench".to_owned()
-        } else {
-            format!("make bench BENCH=\"{}\"", arguments.join(" "))
-        };
-        let page =
-            results::page(&command, &self.ground.described(), &self.notes, &self.pairings, &self.cells);
-        std::fs::write(&self.plan.output, page)
-            .map_err(|source| BenchError::File { path: self.plan.output.clone(), source })
-    }
 }
 
 #[cfg(test)]
@@ -289,7 +364,10 @@ mod tests {
         assert!(usual.pairs >= 5 && usual.output.ends_with("bench/RESULTS.md"));
         let quick = plan(&["--pairs", "3", "--quick", "--output", "/dev/null"]).unwrap();
         assert_eq!((quick.pairs, quick.quick, quick.seconds), (3, true, 1));
-        for words in [&["--pairs"][..], &["--pairs", "0"], &["--fast"], &["--seconds", "x"]] {
+        assert_eq!((usual.part, plan(&["--only", "rdma"]).unwrap().part), (Part::All, Part::Rdma));
+        for words in
+            [&["--pairs"][..], &["--only", "disk"], &["--pairs", "0"], &["--fast"], &["--seconds", "x"]]
+        {
             let error = plan(words).err().unwrap().to_string();
             assert!(error.contains("usage:"), "{error}");
         }

@@ -113,6 +113,14 @@ impl Ground {
         }
     }
 
+    /// A command at the host whose loopback is used.
+    pub(crate) fn inside(&self, command: Command) -> Result<Command, BenchError> {
+        match &self.lab {
+            Some(lab) => Ok(lab.command(SENDER, command)?),
+            None => Ok(command),
+        }
+    }
+
     /// One line for the results.
     pub(crate) fn described(&self) -> String {
         match &self.lab {

@@ -9,6 +9,9 @@ use crate::{
     tool::{Settings, Tool},
 };
 
+/// Heading of the flow engine's part of the page.
+pub(crate) const TITLE: &str = "# ClearStream beside its peers";
+
 /// Outcomes of ours and of a peer, taken one right after the other.
 pub(crate) struct Pairing {
     pub place: Place,
@@ -70,7 +73,7 @@ impl Pairing {
     }
 }
 
-fn range(spread: Spread, digits: usize) -> String {
+pub(crate) fn range(spread: Spread, digits: usize) -> String {
     format!("{:.digits$} ({:.digits$} to {:.digits$})", spread.median, spread.least, spread.most)
 }
 
@@ -78,7 +81,27 @@ fn where_and_flows(place: Place, flows: u32) -> String {
     format!("{}, {flows} {}", place.title(), if flows == 1 { "flow" } else { "flows" })
 }
 
-/// The whole page.
+/// A page with one part put in the place of its last edition; other parts
+/// stay as they are. Parts begin with one of `titles`, in this order.
+pub(crate) fn with_part(page: &str, titles: &[&str], title: &str, part: &str) -> String {
+    let mut parts: Vec<String> = vec![String::new(); titles.len()];
+    let mut current = None;
+    for line in page.lines() {
+        // A heading as a whole line: command lines in blocks begin like one too.
+        current = titles.iter().position(|title| *title == line).or(current);
+        if let Some(current) = current {
+            parts[current].push_str(line);
+            parts[current].push('\n');
+        }
+    }
+    if let Some(index) = titles.iter().position(|other| *other == title) {
+        part.clone_into(&mut parts[index]);
+    }
+    let parts = parts.iter().map(|part| part.trim_end()).filter(|part| !part.is_empty());
+    parts.collect::<Vec<_>>().join("\n\n") + "\n"
+}
+
+/// The flow engine's part of the page.
 pub(crate) fn page(
     command: &str,
     ground: &str,
@@ -86,7 +109,7 @@ pub(crate) fn page(
     pairings: &[Pairing],
     cells: &[Cell],
 ) -> String {
-    let mut page = String::from("# ClearStream beside its peers\n\n");
+    let mut page = format!("{TITLE}\n\n");
     let _ = writeln!(
         page,
         "Made by `{command}`. Goodput is what reached the receiver, by each program's own count; CPU is the user and \
@@ -141,10 +164,8 @@ pub(crate) fn page(
             range(cell.cpu(), 3),
         );
     }
-    page.push_str("\n## The machine\n\n| | |\n|---|---|\n");
-    for (key, value) in fingerprint::rows() {
-        let _ = writeln!(page, "| {key} | {} |", value.replace('|', "/"));
-    }
+    page.push_str("\n## The machine\n\n");
+    page.push_str(&fingerprint::table(&[fingerprint::machine(), fingerprint::flow_peers()].concat()));
     page
 }
 
@@ -154,6 +175,17 @@ mod tests {
 
     fn outcome(gbps: f64, cpu: f64) -> Outcome {
         Outcome { gbps, cpu_seconds_per_gb: cpu }
+    }
+
+    #[test]
+    fn a_part_replaces_its_last_edition_only() {
+        let titles = ["# One", "# Two"];
+        let first = with_part("", &titles, "# Two", "# Two\n\nb\n");
+        let both = with_part(&first, &titles, "# One", "# One\n\n```\n# a block\n```\n");
+        assert_eq!(both, "# One\n\n```\n# a block\n```\n\n# Two\n\nb\n");
+        let newer = with_part(&both, &titles, "# Two", "# Two\n\nc\n");
+        assert_eq!(newer, both.replace("\nb\n", "\nc\n"));
+        assert_eq!(with_part(&newer, &titles, "# One", "# One\n"), "# One\n\n# Two\n\nc\n");
     }
 
     #[test]

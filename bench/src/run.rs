@@ -34,7 +34,7 @@ pub(crate) struct Outcome {
 }
 
 /// A child whose output goes to a file, ended at the latest when dropped.
-struct Running {
+pub(crate) struct Running {
     child: Child,
     output: fs::File,
     errors: fs::File,
@@ -42,7 +42,7 @@ struct Running {
 }
 
 impl Running {
-    fn start(mut command: Command) -> Result<Self, BenchError> {
+    pub(crate) fn start(mut command: Command) -> Result<Self, BenchError> {
         let program = shown(&command);
         let fail = |source| BenchError::Start { program: program.clone(), source };
         let output = tempfile::tempfile().map_err(fail)?;
@@ -56,7 +56,7 @@ impl Running {
     }
 
     /// Waits until it has ended or `until` has come.
-    fn wait(&mut self, until: Instant) -> Option<Reaped> {
+    pub(crate) fn wait(&mut self, until: Instant) -> Option<Reaped> {
         while self.reaped.is_none() {
             self.reaped = usage::reap(&self.child).ok()?;
             if self.reaped.is_none() {
@@ -70,7 +70,7 @@ impl Running {
     }
 
     /// Ends it: first asked, then made.
-    fn end(&mut self) -> Option<Reaped> {
+    pub(crate) fn end(&mut self) -> Option<Reaped> {
         for signal in [Signal::TERM, Signal::KILL] {
             if self.reaped.is_none()
                 && let Some(pid) = Pid::from_raw(self.child.id().cast_signed())
@@ -80,6 +80,21 @@ impl Running {
             }
         }
         self.reaped
+    }
+
+    /// Process number.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it printed.
+    pub(crate) fn printed(&mut self) -> String {
+        Self::text(&mut self.output)
+    }
+
+    /// The last line of its complaints.
+    pub(crate) fn said(&mut self) -> String {
+        Self::text(&mut self.errors).lines().last().unwrap_or_default().to_owned()
     }
 
     fn text(file: &mut fs::File) -> String {
@@ -151,13 +166,12 @@ fn attempt_once(
             server.end();
         }
         cost += server.reaped.map_or(Duration::ZERO, |reaped| reaped.user + reaped.system);
-        server_output = Running::text(&mut server.output);
+        server_output = server.printed();
     }
-    let output = Running::text(&mut client.output);
-    let goodput = tool.goodput(&output, &server_output).map_err(|message| {
-        let errors = Running::text(&mut client.errors);
-        fail(format!("{message} {}", errors.lines().last().unwrap_or_default()).trim().to_owned())
-    })?;
+    let output = client.printed();
+    let goodput = tool
+        .goodput(&output, &server_output)
+        .map_err(|message| fail(format!("{message} {}", client.said()).trim().to_owned()))?;
     if !sent.status.success() {
         return Err(fail(format!("{}", sent.status)));
     }
