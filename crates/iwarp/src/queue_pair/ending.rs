@@ -9,7 +9,7 @@ use super::send_queue::{Awaited, answered};
 use super::{Event, Failure, Side, State};
 use crate::ddp::{Header, UNTAGGED_BYTES};
 use crate::memory::AccessError;
-use crate::rdmap::{ErrorCode, Opcode, Terminate, queue};
+use crate::rdmap::{ErrorCode, Opcode, ReadRequest, Terminate, queue};
 use crate::stag::Stag;
 use crate::work::{Completed, Status};
 
@@ -163,8 +163,21 @@ impl Machine {
         self.flush();
     }
 
-    /// The outstanding request whose DDP header a Terminate quotes.
+    /// The outstanding request that a Terminate quotes: a Read by where it goes,
+    /// because Linux' siw quotes another sequence number than the request's;
+    /// others by the DDP header.
     fn quoted_request(&self, terminate: &Terminate) -> Option<u64> {
+        if let Ok(quoted) = ReadRequest::decode(&terminate.quoted.rdmap) {
+            return self.awaited.iter().find_map(|awaited| match awaited {
+                Awaited::Read { serial, sink, .. }
+                    if (sink.stag, sink.address, sink.length)
+                        == (quoted.sink, quoted.sink_offset, quoted.length) =>
+                {
+                    Some(*serial)
+                }
+                _ => None,
+            });
+        }
         let Ok(Some((Header::Untagged { queue: queue::REQUEST, msn, .. }, _))) =
             Header::decode(&terminate.quoted.ddp)
         else {

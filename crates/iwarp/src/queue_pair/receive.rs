@@ -217,7 +217,9 @@ impl Machine {
         }
         if self.first_missing {
             self.first_missing = false;
-            self.events.push_back(Event::Established);
+            if !matches!(self.fpdu.header, Some((_, Opcode::Terminate))) {
+                self.events.push_back(Event::Established);
+            }
         }
         if let Some((header, opcode)) = self.fpdu.header
             && let Err(code) = self.deliver(&header, opcode)

@@ -97,6 +97,16 @@ fn another_first_message_than_agreed_ends_the_stream() {
 }
 
 #[test]
+fn a_terminate_instead_of_the_first_message_establishes_nothing() {
+    let mut end = End::new(&Agreed { rtr: Some(Rtr::Write), ..agreed(false) }, 1400, REGION);
+    // MPA: no ready-to-receive message that both sides know.
+    end.input(&fpdu(&untagged(UNTAGGED | 0x40, RDMAP | 7, 0, [2, 1, 0], &[0x20, 7, 0, 0])));
+    let [Event::TerminateReceived(terminate)] = &end.events[..] else { panic!("{:?}", end.events) };
+    assert_eq!(terminate.error, ErrorCode::MpaNoMatchingRtr);
+    assert!(end.machine.wants_close());
+}
+
+#[test]
 fn closing_carries_out_what_was_posted() {
     let [mut one, mut other] = pair();
     other.region.write(0, &[7; 5000]);
