@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::{fs, path::Path, process::Command};
+use std::{fs, process::Command};
 
 use clearstream_control::spawn;
 use clearstream_schema::{
@@ -12,33 +12,6 @@ use clearstream_schema::{
     plan::{Effect, JournalState, PLAN_SCHEMA, Plan, PlanHost, PlanReply, PlanRequest, Setting, Step},
 };
 use common::{Lab, clearstream, finish, program, run};
-
-const LAB: &str = r#"
-schema = "clearstream.lab"
-version = 1
-name = "NAME"
-title = "a lab of a test"
-[[host]]
-name = "here"
-[[host]]
-name = "there"
-[[link]]
-mtu = 9000
-[[link.ends]]
-host = "here"
-interface = "eth0"
-addresses = ["10.0.0.1/24"]
-[[link.ends]]
-host = "there"
-interface = "eth0"
-addresses = ["10.0.0.2/24"]
-"#;
-
-fn lab(folder: &Path, name: &str) -> Lab {
-    let path = folder.join(format!("{name}.toml"));
-    fs::write(&path, LAB.replace("NAME", name)).unwrap();
-    Lab::up(&path, name)
-}
 
 fn plan() -> Plan {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap().trim().to_owned();
@@ -75,7 +48,7 @@ fn shown(lab: &Lab) -> String {
 #[test]
 fn root_the_verbs_change_a_labs_host_and_put_it_back() {
     let folder = tempfile::tempdir().unwrap();
-    let lab = lab(folder.path(), "e2e-plan-verbs");
+    let lab = Lab::of_two_hosts(folder.path(), "e2e-plan-verbs");
     let file = folder.path().join("plan.json");
     fs::write(&file, serde_json::to_string(&plan()).unwrap()).unwrap();
     let (file, program) = (file.to_str().unwrap(), program().to_str().unwrap());
@@ -106,7 +79,7 @@ fn root_the_verbs_change_a_labs_host_and_put_it_back() {
 #[test]
 fn root_an_agent_carries_plans_out() {
     let folder = tempfile::tempdir().unwrap();
-    let lab = lab(folder.path(), "e2e-plan-agent");
+    let lab = Lab::of_two_hosts(folder.path(), "e2e-plan-agent");
     let mut command = Command::new(program());
     command.args(["lab", "exec", &lab.0, "here", "--"]).arg(program()).arg("agent");
     command.env("CLEARSTREAM_PLANS", folder.path().join("plans"));

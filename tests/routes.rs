@@ -15,27 +15,6 @@ use std::{
 use common::{Lab, Run, clearstream, eventually, finish, program, run};
 use serde_json::{Value, json};
 
-const LAB: &str = r#"
-schema = "clearstream.lab"
-version = 1
-name = "NAME"
-title = "a lab of a test"
-[[host]]
-name = "here"
-[[host]]
-name = "there"
-[[link]]
-mtu = 1500
-[[link.ends]]
-host = "here"
-interface = "eth0"
-addresses = ["10.0.0.1/24", "fd00::1/64"]
-[[link.ends]]
-host = "there"
-interface = "eth0"
-addresses = ["10.0.0.2/24", "fd00::2/64"]
-"#;
-
 const FABRIC: &str = r#"
 schema = "clearstream.fabric"
 version = 1
@@ -92,12 +71,10 @@ struct Here {
 impl Here {
     fn new(name: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let lab = folder.path().join(format!("{name}.toml"));
-        fs::write(&lab, LAB.replace("NAME", name)).unwrap();
         let fabric = folder.path().join("small.toml");
         fs::write(&fabric, FABRIC).unwrap();
         let here = Self {
-            lab: Lab::up(&lab, name),
+            lab: Lab::of_two_hosts(folder.path(), name),
             fabric: fabric.to_str().unwrap().to_owned(),
             folder,
             programs: None,

@@ -153,6 +153,27 @@ pub fn assert_valid(schema: &str, document: &serde_json::Value) {
     assert!(errors.is_empty(), "{errors:#?}");
 }
 
+const TWO_HOSTS: &str = r#"
+schema = "clearstream.lab"
+version = 1
+name = "NAME"
+title = "a lab of a test"
+[[host]]
+name = "here"
+[[host]]
+name = "there"
+[[link]]
+mtu = 1500
+[[link.ends]]
+host = "here"
+interface = "eth0"
+addresses = ["10.0.0.1/24", "fd00::1/64"]
+[[link.ends]]
+host = "there"
+interface = "eth0"
+addresses = ["10.0.0.2/24", "fd00::2/64"]
+"#;
+
 /// A lab of a test, taken down whatever happens.
 pub struct Lab(pub String);
 
@@ -161,6 +182,14 @@ impl Lab {
     pub fn up(file: &Path, name: &str) -> Self {
         run(&["lab", "up", file.to_str().unwrap()]).ok();
         Self(name.to_owned())
+    }
+
+    /// Two hosts, `here` (10.0.0.1, fd00::1) and `there` (10.0.0.2, fd00::2), each
+    /// with `eth0` on one link.
+    pub fn of_two_hosts(folder: &Path, name: &str) -> Self {
+        let path = folder.join(format!("{name}.toml"));
+        std::fs::write(&path, TWO_HOSTS.replace("NAME", name)).unwrap();
+        Self::up(&path, name)
     }
 }
 

@@ -1,16 +1,20 @@
 //! `clearstream route confirm` and `revert`.
 
 use clearstream_host::HostRoot;
-use clearstream_plan::{Options, confirm, expire, history, plan_of, revert, trials};
+use clearstream_plan::{Options, confirm, expire, plan_of, revert, trials};
 use clearstream_route::guard::{Danger, controlling, dangers};
-use clearstream_schema::plan::{JournalState, Plan};
+use clearstream_schema::plan::Plan;
 use serde::Serialize;
 
 use super::{
     guardian::Guardian,
     here::{self, Ways},
 };
-use crate::{exit::CommandError, output, verbs::tune::change::count};
+use crate::{
+    exit::CommandError,
+    output,
+    verbs::tune::change::{newest_with, print_reverted},
+};
 
 /// Keep what was applied with --confirm-within.
 #[derive(Debug, clap::Args)]
@@ -66,13 +70,6 @@ pub struct RevertArgs {
     json: bool,
 }
 
-/// What reverting did.
-#[derive(Debug, Serialize)]
-struct RevertedDocument {
-    journal: String,
-    restored_count: u64,
-}
-
 impl RevertArgs {
     /// Does it.
     pub fn run(self) -> Result<(), CommandError> {
@@ -98,21 +95,11 @@ impl RevertArgs {
         let guardian = Guardian::start()?;
         let done = revert(&journal, self.force, &options);
         guardian.done();
-        let document = {
-            let done = done?;
-            RevertedDocument { journal: done.journal, restored_count: done.restored_count }
-        };
+        let done = done?;
         if let Some(lost) = before.lost(&Ways::of(&sessions), true) {
             return Err(CommandError::Partial(format!("everything was put back, but {lost}")));
         }
-        if self.json {
-            return Ok(output::json(&document, true)?);
-        }
-        Ok(output::line(&format!(
-            "{} put back from journal {}",
-            count(usize::try_from(document.restored_count).unwrap_or(usize::MAX), "setting"),
-            document.journal
-        ))?)
+        print_reverted(done, self.json)
     }
 }
 
@@ -130,12 +117,5 @@ pub(super) fn newest(options: &Options) -> Result<String, CommandError> {
     let has_routes = |journal: &str| {
         plan_of(journal, options).is_ok_and(|plan| plan.steps.iter().any(|step| step.setting.may_be_absent()))
     };
-    let entries = history(options)?;
-    let mut applied =
-        entries.into_iter().rev().filter(|entry| entry.here && entry.state == JournalState::Applied);
-    applied.find(|entry| has_routes(&entry.journal)).map(|entry| entry.journal).ok_or_else(|| {
-        CommandError::usage(
-            "no routes are applied here that could be put back: clearstream tune history lists all journals",
-        )
-    })
+    newest_with(options, "no routes are", has_routes)
 }

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clearstream_plan::{Event, Options, apply, history, plan_of, recover, revert, verify};
+use clearstream_plan::{Event, Options, Reverted, apply, history, plan_of, recover, revert, verify};
 use clearstream_schema::plan::{JournalState, PLAN_SCHEMA, Plan};
 use serde::Serialize;
 
@@ -173,27 +173,41 @@ impl RevertArgs {
             Some(journal) => journal,
             None => newest(&options)?,
         };
-        let done = revert(&journal, self.force, &options)?;
-        let document = RevertedDocument { journal: done.journal, restored_count: done.restored_count };
-        if self.json {
-            return Ok(output::json(&document, true)?);
-        }
-        Ok(output::line(&format!(
-            "{} put back from journal {}",
-            count(usize::try_from(document.restored_count).unwrap_or(usize::MAX), "setting"),
-            document.journal
-        ))?)
+        print_reverted(revert(&journal, self.force, &options)?, self.json)
     }
 }
 
-/// The newest journal that can be put back here.
+/// Says what was put back.
+pub(in crate::verbs) fn print_reverted(done: Reverted, json: bool) -> Result<(), CommandError> {
+    let document = RevertedDocument { journal: done.journal, restored_count: done.restored_count };
+    if json {
+        return Ok(output::json(&document, true)?);
+    }
+    Ok(output::line(&format!(
+        "{} put back from journal {}",
+        count(usize::try_from(document.restored_count).unwrap_or(usize::MAX), "setting"),
+        document.journal
+    ))?)
+}
+
 fn newest(options: &Options) -> Result<String, CommandError> {
+    newest_with(options, "nothing is", |_| true)
+}
+
+/// The newest journal that can be put back here, of those that are wanted;
+/// `none` begins the sentence that says there is none: "nothing is".
+pub(in crate::verbs) fn newest_with(
+    options: &Options,
+    none: &str,
+    wanted: impl Fn(&str) -> bool,
+) -> Result<String, CommandError> {
     let entries = history(options)?;
-    let found = entries.into_iter().rfind(|entry| entry.here && entry.state == JournalState::Applied);
-    found.map(|entry| entry.journal).ok_or_else(|| {
-        CommandError::usage(
-            "nothing is applied here that could be put back: clearstream tune history lists all journals",
-        )
+    let mut applied =
+        entries.into_iter().rev().filter(|entry| entry.here && entry.state == JournalState::Applied);
+    applied.find(|entry| wanted(&entry.journal)).map(|entry| entry.journal).ok_or_else(|| {
+        CommandError::Usage(format!(
+            "{none} applied here that could be put back: clearstream tune history lists all journals"
+        ))
     })
 }
 
