@@ -135,10 +135,6 @@ fn proof_text(proof: &SymmetryProof, paint: Paint) -> String {
 fn prices(route: &PlannedRoute) -> String {
     let rows = route.prices.iter().map(|price| {
         let mark = if price.return_path == route.return_path { "*" } else { "" };
-        let takes = match &price.obstacle {
-            Some(obstacle) => format!("not here: {obstacle}"),
-            None => price.takes.clone(),
-        };
         vec![
             format!("{}{mark}", path(price.return_path)),
             percent(price.other_gateway_ratio),
@@ -146,7 +142,6 @@ fn prices(route: &PlannedRoute) -> String {
             price.address_count.to_string(),
             price.rule_count.to_string(),
             price.client_route_count.to_string(),
-            takes,
         ]
     });
     let header = [
@@ -156,9 +151,16 @@ fn prices(route: &PlannedRoute) -> String {
         ">addresses",
         ">rules a server",
         ">routes a client",
-        "takes",
     ];
-    table(&header, rows.collect())
+    let mut text = table(&header, rows.collect());
+    for price in &route.prices {
+        let takes = match &price.obstacle {
+            Some(obstacle) => format!("not here: {obstacle}"),
+            None => format!("takes {}", price.takes),
+        };
+        let _ = write!(text, "\n    {}\n{}", path(price.return_path), wrapped(&takes).trim_end());
+    }
+    text
 }
 
 fn shares(route: &PlannedRoute) -> String {

@@ -1,6 +1,6 @@
 //! Findings and plans for people.
 
-use std::fmt::Write as _;
+use std::{collections::HashMap, fmt::Write as _};
 
 use clearstream_schema::{
     plan::{Effect, JournalEntry, JournalState, Plan, Recovered, Setting, Step, Verification},
@@ -16,19 +16,55 @@ use super::{
 const WIDTH: usize = 96;
 /// Columns before a message.
 const INDENT: usize = 8;
+/// Hosts with the same finding that are named.
+const NAMED: usize = 4;
 
 /// Every finding, the gravest first, and a line that counts them.
 pub fn findings(report: &LintReport, paint: Paint) -> String {
     let mut text = format!("{}{}\n", report.subject, kernel(report));
-    for finding in &report.findings {
+    for (finding, others) in alike(&report.findings) {
         text.push('\n');
         text.push_str(&finding_text(finding, paint));
+        if !others.is_empty() {
+            let more = others.len().saturating_sub(NAMED);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let named = others[..others.len().min(NAMED)].join(", ");
+            text.push_str(&wrapped(&format!("the same on {named}{more}")));
+        }
     }
     for part in &report.missing {
         let _ = writeln!(text, "\nnot looked at: {part}");
     }
     let _ = write!(text, "\n{}", summary(report));
     text
+}
+
+/// Hosts of one class have the same mistakes: each finding that differs from
+/// the others by more than the name of its host, and the further hosts that
+/// have it.
+fn alike(findings: &[Finding]) -> Vec<(&Finding, Vec<&str>)> {
+    let mut places: HashMap<_, usize> = HashMap::new();
+    let mut shown: Vec<(&Finding, Vec<&str>)> = Vec::new();
+    for finding in findings {
+        let Some(host) = finding.host.as_deref() else {
+            shown.push((finding, Vec::new()));
+            continue;
+        };
+        let nameless = |text: &str| text.replace(host, "\0");
+        let key = (
+            (&finding.id, &finding.key, &finding.value, finding.severity as u8, &finding.interface),
+            nameless(&finding.message),
+            finding.advice.as_deref().map(nameless),
+        );
+        match places.get(&key) {
+            Some(place) => shown[*place].1.push(host),
+            None => {
+                places.insert(key, shown.len());
+                shown.push((finding, Vec::new()));
+            }
+        }
+    }
+    shown
 }
 
 fn kernel(report: &LintReport) -> String {
@@ -149,7 +185,10 @@ pub fn verification(verification: &Verification) -> String {
             if check.holds { "yes" } else { "NO" }.to_owned(),
             check.subject.clone(),
             check.expected.clone(),
-            or_dash(check.found.clone()),
+            match &check.found {
+                Some(found) if check.holds && *found == check.expected => "the same".to_owned(),
+                found => or_dash(found.clone()),
+            },
         ]
     });
     let mut text = table(&["as planned", "setting", "planned", "found"], rows.collect());
@@ -229,7 +268,37 @@ pub(super) fn wrapped(message: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clearstream_schema::tune::FindingClass;
+
     use super::*;
+
+    #[test]
+    fn what_many_hosts_have_is_said_once() {
+        let finding = |host: &str, message: &str| Finding {
+            id: "return:routing:asymmetric".to_owned(),
+            key: "return".to_owned(),
+            class: FindingClass::Routing,
+            severity: Severity::Warning,
+            value: None,
+            message: message.to_owned(),
+            advice: None,
+            place: None,
+            interface: None,
+            host: Some(host.to_owned()),
+            source: String::new(),
+        };
+        let hosts: Vec<String> = (1..=7).map(|number| format!("n{number}")).collect();
+        let mut findings: Vec<Finding> =
+            hosts.iter().map(|host| finding(host, &format!("replies of {host} go elsewhere"))).collect();
+        findings.push(finding("n8", "something else"));
+        let shown = alike(&findings);
+        assert_eq!(shown.len(), 2);
+        assert_eq!(
+            (shown[0].0, shown[0].1.as_slice()),
+            (&findings[0], &["n2", "n3", "n4", "n5", "n6", "n7"][..])
+        );
+        assert_eq!(shown[1], (&findings[7], Vec::new()));
+    }
 
     #[test]
     fn wraps_at_words() {
