@@ -156,7 +156,7 @@ fn prices(route: &PlannedRoute) -> String {
     for price in &route.prices {
         let takes = match &price.obstacle {
             Some(obstacle) => format!("not here: {obstacle}"),
-            None => format!("takes {}", price.takes),
+            None => format!("takes: {}", price.takes),
         };
         let _ = write!(text, "\n    {}\n{}", path(price.return_path), wrapped(&takes).trim_end());
     }
