@@ -95,8 +95,30 @@ impl Terminate {
     pub fn decode(bytes: &[u8]) -> Result<Self, RdmapError> {
         let short = RdmapError::Length { bytes: bytes.len(), wanted: CONTROL_BYTES };
         let (&[first, code, bits, _], rest) = bytes.split_first_chunk::<CONTROL_BYTES>().ok_or(short)?;
-        let error = ErrorCode::from_numbers([first >> 4, first & 0x0f, code]);
+        let (error, bits) = control([first, code, bits]);
         Ok(Self { error, quoted: Quoted::decode(bits, rest).unwrap_or_default() })
+    }
+}
+
+/// The error and the bits of a control field. Linux' siw fills it in as its
+/// compiler lays out bits, which on little-endian machines is the type before
+/// the layer, and bits M, D and R at the wrong end of their byte. The standard
+/// has zeros there (RFC 5040, section 4.8), so a Terminate that quotes anything
+/// tells which of the two it is; one that quotes nothing and names no error is
+/// read the other way if that is one.
+fn control([first, code, bits]: [u8; 3]) -> (ErrorCode, u8) {
+    const INCLUDED: u8 = LENGTH_VALID | DDP_INCLUDED | RDMAP_INCLUDED;
+    let [high, low] = [first >> 4, first & 0x0f];
+    let [standard, mirrored] = [[high, low, code], [low, high, code]].map(ErrorCode::from_numbers);
+    let known = |error: &ErrorCode| !matches!(error, ErrorCode::Unknown { .. });
+    if bits & INCLUDED != 0 {
+        (standard, bits)
+    } else if bits.reverse_bits() & INCLUDED != 0 {
+        (mirrored, bits.reverse_bits())
+    } else if known(&mirrored) && !known(&standard) {
+        (mirrored, 0)
+    } else {
+        (standard, 0)
     }
 }
 

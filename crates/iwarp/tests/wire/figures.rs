@@ -282,3 +282,29 @@ fn terminate_byte_for_byte() {
     assert_eq!(Terminate::decode(&hex("11 01 c000 05")).unwrap().error, ErrorCode::TaggedBounds);
     assert_eq!(Terminate::decode(&hex("11 01 c0")), Err(RdmapError::Length { bytes: 3, wanted: 4 }));
 }
+
+/// Linux' siw on a little-endian machine (`struct iwarp_terminate`): the layer
+/// in the lower half of the first byte, the type in the upper, bits M, D and R
+/// from the lowest bit on.
+#[test]
+fn a_terminate_of_siw_is_understood() {
+    let request_header = hex("41 41 00000000 00000001 00000001 00000000");
+    let request = hex("01020304 1112131415161718 21222324 31323334 4142434445464748");
+    let siw = [hex("10 02 0700 002e"), request_header.clone(), request.clone()].concat();
+    let refused = Terminate::about(ErrorCode::ProtectionAccess, 46, &request_header, &request);
+    assert_eq!(Terminate::decode(&siw), Ok(refused));
+
+    let write_header = hex("c1 40 11223344 0102030405060708");
+    let siw = [hex("11 01 0300 0514"), write_header.clone()].concat();
+    assert_eq!(
+        Terminate::decode(&siw),
+        Ok(Terminate::about(ErrorCode::TaggedBounds, 0x0514, &write_header, &[]))
+    );
+    let siw = [hex("21 02 0300 0514"), request_header.clone()].concat();
+    assert_eq!(Terminate::decode(&siw).unwrap().error, ErrorCode::UntaggedNoBuffer);
+    // Of the transport: nothing is quoted, and read plainly it names nothing.
+    assert_eq!(Terminate::decode(&hex("02 02 0000")), Ok(Terminate::alone(ErrorCode::MpaCrc)));
+    // What names an error is that error, quoted or not.
+    assert_eq!(Terminate::decode(&hex("02 06 0000")).unwrap().error, ErrorCode::UnexpectedOpcode);
+    assert_eq!(Terminate::decode(&hex("20 06 0000")).unwrap().error, ErrorCode::MpaInsufficientIrd);
+}

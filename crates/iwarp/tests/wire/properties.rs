@@ -311,6 +311,8 @@ proptest! {
     fn terminates_come_back(numbers: [u8; 3], ulpdu: u16, tagged: bool, quoted in vec(any::<u8>(), 52)) {
         let [layer, kind, code] = numbers;
         let error = ErrorCode::from_numbers([layer & 15, kind & 15, code]);
+        // What nobody has defined may be read as siw would write something else.
+        prop_assume!(!matches!(error, ErrorCode::Unknown { .. }) || layer & 15 < 2 && kind & 15 > 0);
         let (header, request) = if tagged {
             (Header::Tagged { last: true, stag: Stag(1), offset: 2, ulp: Opcode::Write.control() }, vec![])
         } else {
