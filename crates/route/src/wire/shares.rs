@@ -73,13 +73,12 @@ pub(super) fn find(crossing: &Crossing, proof: &CrossingProof) -> Vec<ProofFindi
     let wrong = |fit: &ShareFit| fit.p_value < NO_CHANCE && fit.worst_deviation_ratio > SHARE_TOLERANCE;
     let mut findings = Vec::new();
     for direction in directions {
-        let asked = (direction.asked.0.filter(wrong), direction.asked.1);
-        let opened = (direction.opened.0.filter(wrong), direction.opened.1);
-        let (fit, ratio, how) = match (asked, opened) {
-            ((Some(fit), ratio), _) if believed => (fit, ratio, "by the kernels' lookups for"),
-            (_, (Some(fit), ratio)) => (fit, ratio, "of"),
-            _ => continue,
+        // Flows that went where lookups said show nothing beside more lookups but chance.
+        let ((fit, ratio), how) = match direction.asked.0 {
+            Some(_) if believed => (direction.asked, "by the kernels' lookups for"),
+            _ => (direction.opened, "of"),
         };
+        let Some(fit) = fit.filter(wrong) else { continue };
         findings.extend(finding(crossing, proof, &direction, fit, ratio, how));
     }
     findings
