@@ -168,6 +168,9 @@ pub struct RdmaConfig {
     /// Ask for markers in what either end receives
     #[cfg_attr(feature = "cli", arg(long))]
     pub markers: bool,
+    /// FPDUs that are larger than a TCP segment: less work where segments are small
+    #[cfg_attr(feature = "cli", arg(long))]
+    pub large_fpdus: bool,
     /// MPA revision to connect with: 1 (RFC 5044) or 2 (RFC 6581)
     #[cfg_attr(feature = "cli", arg(long, value_name = "NUMBER", default_value_t = RdmaConfig::default().revision))]
     pub revision: u8,
@@ -199,6 +202,7 @@ impl Default for RdmaConfig {
             far_core: None,
             no_crc: false,
             markers: false,
+            large_fpdus: false,
             revision: 2,
             outstanding_reads: 16,
             inline: ByteCount(64),

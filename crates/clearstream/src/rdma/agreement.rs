@@ -105,6 +105,8 @@ pub enum Message {
     Refused {
         /// Why.
         reason: String,
+        /// An option is what cannot be done.
+        option: bool,
     },
     /// Both: all connections are there, and here is my memory.
     Memory(Advert),

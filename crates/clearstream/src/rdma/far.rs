@@ -9,17 +9,20 @@ use std::{
 };
 
 use clearstream_iwarp::verbs::{Incoming, ProtectionDomain};
-use clearstream_schema::rdma::{RdmaConfig, RdmaOperation};
+use clearstream_schema::{
+    ExitCode,
+    rdma::{RdmaConfig, RdmaOperation},
+};
 
 use super::{
     agreement::{Message, Report},
     channel::Channel,
     error::RdmaError,
-    game::Game,
     lanes::{End, Lanes, accept_options, batch, open_rnic},
-    latency::Rally,
+    latency::PingPong,
     samples::{cpu_ns, nanoseconds},
     traffic::Traffic,
+    workload::Workload,
 };
 
 /// How long the near end may take for an answer that needs no person.
@@ -73,7 +76,8 @@ pub fn serve(
     let mut lanes = match opened {
         Ok(lanes) => lanes,
         Err(error) => {
-            channel.say(&Message::Refused { reason: error.to_string() })?;
+            let option = error.exit_code() == ExitCode::Usage;
+            channel.say(&Message::Refused { reason: error.to_string(), option })?;
             channel.close(FAREWELL);
             return Err(error);
         }
@@ -85,7 +89,7 @@ pub fn serve(
         Message::Memory(far) => far,
         other => return Err(lanes.lost(0, &format!("it said {other:?} before where its memory is"))),
     };
-    let mut session = Session { game: Game::new(&lanes, operation, far), channel, lanes };
+    let mut session = Session { workload: Workload::new(&lanes, operation, far), channel, lanes };
     let rounds = session.rounds(stop)?;
     session.lanes.close();
     session.channel.close(FAREWELL);
@@ -112,7 +116,7 @@ fn accept_lanes(
 struct Session {
     channel: Channel,
     lanes: Lanes,
-    game: Game,
+    workload: Workload,
 }
 
 impl Session {
@@ -127,19 +131,19 @@ impl Session {
             };
             if size == 0 || size > self.lanes.shape.slot_bytes {
                 let reason = format!("messages of {size} bytes were not agreed on");
-                self.channel.say(&Message::Refused { reason: reason.clone() })?;
+                self.channel.say(&Message::Refused { reason: reason.clone(), option: false })?;
                 return Err(self.lanes.lost(0, &reason));
             }
             self.lanes.lay_out(size);
-            self.game.begin(size);
+            self.workload.begin(size);
             let cpu = cpu_ns();
             self.channel.say(&Message::Ready)?;
-            let mut report = match &mut self.game {
-                Game::Bandwidth(traffic) => flow(traffic, &mut self.lanes, &mut self.channel, stop)?,
-                Game::Latency(rally) => answer(rally, &mut self.lanes, &mut self.channel, stop)?,
+            let mut report = match &mut self.workload {
+                Workload::Bandwidth(traffic) => flow(traffic, &mut self.lanes, &mut self.channel, stop)?,
+                Workload::Latency(ping_pong) => answer(ping_pong, &mut self.lanes, &mut self.channel, stop)?,
             };
             report.cpu_ns = cpu_ns() - cpu;
-            let mismatches = self.game.mismatches(&self.lanes, End::Far);
+            let mismatches = self.workload.mismatches(&self.lanes, End::Far);
             report.mismatches = self.lanes.config.verify.then_some(mismatches);
             self.channel.say(&Message::Report(report))?;
             rounds += 1;
@@ -182,13 +186,16 @@ const TURNS_PER_LOOK: u32 = 256;
 
 /// Answers each message, until the near end has finished.
 fn answer(
-    rally: &mut Rally,
+    ping_pong: &mut PingPong,
     lanes: &mut Lanes,
     channel: &mut Channel,
     stop: &AtomicBool,
 ) -> Result<Report, RdmaError> {
     loop {
-        if !rally.answer(lanes)? && is_finished(lanes, channel, stop)? {
+        if stop.load(Ordering::Relaxed) {
+            return Err(RdmaError::Stopped);
+        }
+        if !ping_pong.answer(lanes)? && is_finished(lanes, channel, stop)? {
             return Ok(Report::default());
         }
     }

@@ -387,6 +387,7 @@ pub fn connect_options(config: &RdmaConfig, opening: Opening) -> ConnectOptions 
         crc: !config.no_crc,
         markers: config.markers,
         revision: config.revision,
+        large_fpdus: config.large_fpdus,
         ..ConnectOptions::default()
     }
 }
@@ -400,6 +401,7 @@ pub fn accept_options(config: &RdmaConfig) -> AcceptOptions {
         ord: config.outstanding_reads,
         crc: !config.no_crc,
         markers: config.markers,
+        large_fpdus: config.large_fpdus,
     }
 }
 

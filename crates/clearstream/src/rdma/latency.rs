@@ -28,9 +28,9 @@ const SIGNAL_EVERY: u64 = 8;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One end of the game.
+/// One end.
 #[derive(Debug)]
-pub struct Rally {
+pub struct PingPong {
     operation: RdmaOperation,
     far: Advert,
     size: u64,
@@ -53,7 +53,7 @@ enum Came {
     Nothing,
 }
 
-impl Rally {
+impl PingPong {
     /// For the rounds of a test.
     #[must_use]
     pub fn new(all: &Lanes, operation: RdmaOperation, far: Advert) -> Self {
@@ -80,10 +80,10 @@ impl Rally {
     ///
     /// # Errors
     /// A connection that is over, or no answer.
-    pub fn serve(&mut self, all: &mut Lanes, stop: &AtomicBool) -> Result<Option<Duration>, RdmaError> {
+    pub fn exchange(&mut self, all: &mut Lanes, stop: &AtomicBool) -> Result<Option<Duration>, RdmaError> {
         let lane = self.lane();
         let start = Instant::now();
-        self.play(all, lane)?;
+        self.post(all, lane)?;
         let time = loop {
             if let Came::Message = self.come(all, lane)? {
                 break start.elapsed();
@@ -114,7 +114,7 @@ impl Rally {
             return Ok(false);
         }
         let Came::Message = self.come(all, lane)? else { return Ok(false) };
-        self.play(all, lane)?;
+        self.post(all, lane)?;
         self.taken(all, lane);
         Ok(true)
     }
@@ -134,7 +134,7 @@ impl Rally {
     }
 
     /// Posts the message.
-    fn play(&mut self, all: &Lanes, lane: usize) -> Result<(), RdmaError> {
+    fn post(&mut self, all: &Lanes, lane: usize) -> Result<(), RdmaError> {
         let lost = |reason: &str| all.lost(lane, reason);
         let size = self.size as u32;
         let on_lane = self.number / self.arrived.len() as u64;
@@ -236,19 +236,19 @@ impl Rally {
     }
 }
 
-/// Plays until there is enough, or `stop` is raised; the time of each message.
+/// Exchanges until there is enough, or `stop` is raised; the time of each message.
 ///
 /// # Errors
 /// A connection that is over, or no answer.
-pub fn play(
-    rally: &mut Rally,
+pub fn measure(
+    ping_pong: &mut PingPong,
     all: &mut Lanes,
     stop: &AtomicBool,
     mut enough: impl FnMut(u64) -> bool,
 ) -> Result<Samples, RdmaError> {
     let mut samples = Samples::new();
-    while !enough(rally.number) {
-        match rally.serve(all, stop)? {
+    while !enough(ping_pong.number) {
+        match ping_pong.exchange(all, stop)? {
             Some(time) => samples.add(time),
             None => break,
         }

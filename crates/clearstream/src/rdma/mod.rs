@@ -5,16 +5,15 @@
 //! - [`ping_client`] and [`ping_server`] are the two roles of rping's exchange
 //!   ([`rping`]).
 //! - [`near`] and [`far`] are the two ends of a test. They agree by messages
-//!   ([`agreement`], [`channel`]) on a connection of their own, and then play
-//!   ([`game`]) over the queue pairs that carry data ([`lanes`]): as many as
-//!   pass ([`traffic`]), or one after the other ([`latency`]).
+//!   ([`agreement`], [`channel`]) on a connection of their own, and then
+//!   exchange ([`workload`]) over the queue pairs that carry data ([`lanes`]): as
+//!   many messages as pass ([`traffic`]), or one after the other ([`latency`]).
 //! - [`server`] listens, and gives each peer who it wants.
 
 pub mod agreement;
 pub mod channel;
 pub mod error;
 pub mod far;
-pub mod game;
 pub mod lanes;
 pub mod latency;
 pub mod near;
@@ -25,5 +24,6 @@ pub mod samples;
 pub mod server;
 pub mod traffic;
 pub mod wire;
+pub mod workload;
 
 pub use error::RdmaError;

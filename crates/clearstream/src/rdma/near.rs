@@ -19,11 +19,11 @@ use super::{
     agreement::{Cookie, Message, Opening, Report, Round, welcome},
     channel::Channel,
     error::RdmaError,
-    game::Game,
     lanes::{End, Lanes, batch, connect_options, open_rnic},
     latency,
     samples::{cpu_ns, nanoseconds},
     traffic::Traffic,
+    workload::Workload,
 };
 
 /// How long the far end may take for an answer that needs no measuring.
@@ -108,7 +108,7 @@ pub fn run(
 struct Test<'a> {
     channel: Channel,
     lanes: Lanes,
-    game: Game,
+    workload: Workload,
     stop: &'a AtomicBool,
 }
 
@@ -137,8 +137,8 @@ impl<'a> Test<'a> {
             other => return Err(unexpected(peer, other)),
         };
         channel.say(&Message::Memory(lanes.advert()))?;
-        let game = Game::new(&lanes, operation, far);
-        Ok(Self { channel, lanes, game, stop })
+        let workload = Workload::new(&lanes, operation, far);
+        Ok(Self { channel, lanes, workload, stop })
     }
 
     /// One size, once. The flag to stop ends it early, and what was measured
@@ -157,16 +157,16 @@ impl<'a> Test<'a> {
         }
         let cpu = cpu_ns();
         let mut going = Going { until, stop: self.stop, size: ByteCount(size), next: TICK, watch };
-        self.game.begin(size);
-        let (sent, elapsed, latency) = match &mut self.game {
-            Game::Bandwidth(traffic) => {
+        self.workload.begin(size);
+        let (sent, elapsed, latency) = match &mut self.workload {
+            Workload::Bandwidth(traffic) => {
                 flow(traffic, &mut self.lanes, &mut going)?;
                 (traffic.sent, traffic.elapsed(), None)
             }
-            Game::Latency(rally) => {
+            Workload::Latency(ping_pong) => {
                 let begun = Instant::now();
                 let lanes_count = self.lanes.pairs.len() as u64;
-                let samples = latency::play(rally, &mut self.lanes, self.stop, |number| {
+                let samples = latency::measure(ping_pong, &mut self.lanes, self.stop, |number| {
                     !going.on(begun.elapsed()) || until.is_reached(number / lanes_count)
                 })?;
                 let latency = samples.latency();
@@ -176,7 +176,7 @@ impl<'a> Test<'a> {
         self.channel.say(&Message::Finish)?;
         let report = self.report()?;
         let near_cpu_ns = cpu_ns() - cpu;
-        let mismatches = self.game.mismatches(&self.lanes, End::Near);
+        let mismatches = self.workload.mismatches(&self.lanes, End::Near);
         Ok(Found { sent, elapsed, latency, near_cpu_ns, mismatches, report })
     }
 
@@ -186,9 +186,9 @@ impl<'a> Test<'a> {
         let since = Instant::now();
         let mut found = batch();
         loop {
-            let busy = match &mut self.game {
-                Game::Bandwidth(traffic) => traffic.take(&mut self.lanes, &mut found)?,
-                Game::Latency(_) => false,
+            let busy = match &mut self.workload {
+                Workload::Bandwidth(traffic) => traffic.take(&mut self.lanes, &mut found)?,
+                Workload::Latency(_) => false,
             };
             if busy {
                 continue;
@@ -277,14 +277,15 @@ fn flow(traffic: &mut Traffic, lanes: &mut Lanes, going: &mut Going<'_, '_>) -> 
 /// Waits for what the far end says; a refusal is an error.
 fn hear(channel: &mut Channel, peer: SocketAddr, stop: &AtomicBool) -> Result<Message, RdmaError> {
     match channel.hear(Some(PATIENCE), stop)? {
-        Message::Refused { reason } => Err(RdmaError::Refused { peer, reason }),
+        refused @ Message::Refused { .. } => Err(unexpected(peer, refused)),
         message => Ok(message),
     }
 }
 
 fn unexpected(peer: SocketAddr, message: Message) -> RdmaError {
     match message {
-        Message::Refused { reason } => RdmaError::Refused { peer, reason },
+        Message::Refused { reason, option: true } => RdmaError::Option(format!("{peer}: {reason}")),
+        Message::Refused { reason, .. } => RdmaError::Refused { peer, reason },
         other => RdmaError::OtherPeer {
             peer,
             expected: "clearstream of this version",

@@ -68,8 +68,14 @@ pub fn run(
     let domain = ProtectionDomain::new(&rnic);
     let mut ping = Ping::new(&domain, size)?;
     let start = Instant::now();
-    let options =
-        ConnectOptions { crc: !config.no_crc, revision: config.revision, ..ConnectOptions::default() };
+    // As rping asks: one Read either way.
+    let options = ConnectOptions {
+        ird: 1,
+        ord: 1,
+        crc: !config.no_crc,
+        revision: config.revision,
+        ..ConnectOptions::default()
+    };
     let agreed = ping.wire.connect(peer, &options)?.clone();
     let connect_ns = nanoseconds(start.elapsed());
     std::thread::sleep(SETTLE);

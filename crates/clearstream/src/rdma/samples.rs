@@ -8,6 +8,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Significant digits: a time is known to a thousandth of itself.
 const DIGITS: u8 = 3;
+/// The longest time that is told from longer ones: an hour.
+const LONGEST_NS: u64 = 3_600_000_000_000;
 
 /// Times, kept in the space of a histogram however many they are.
 #[derive(Debug)]
@@ -21,7 +23,8 @@ impl Samples {
     /// None yet.
     #[must_use]
     pub fn new() -> Self {
-        let times = Histogram::new(DIGITS).unwrap_or_else(|_| unreachable!("three digits are allowed"));
+        let times = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS)
+            .unwrap_or_else(|_| unreachable!("1 to an hour in three digits is a histogram"));
         Self { times, least: u64::MAX, most: 0 }
     }
 

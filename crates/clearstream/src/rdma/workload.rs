@@ -1,30 +1,30 @@
-//! What a test plays in its rounds: as many messages as pass, or one after the
-//! other.
+//! What the rounds of a test measure: as many messages as pass, or one after
+//! the other.
 
 use clearstream_schema::rdma::RdmaOperation;
 
 use super::{
     agreement::Advert,
     lanes::{End, Lanes},
-    latency::Rally,
+    latency::PingPong,
     traffic::Traffic,
 };
 
 /// One end's part in the rounds of a test.
 #[derive(Debug)]
-pub enum Game {
+pub enum Workload {
     /// How many messages pass.
     Bandwidth(Traffic),
     /// How long one takes.
-    Latency(Box<Rally>),
+    Latency(Box<PingPong>),
 }
 
-impl Game {
+impl Workload {
     /// Before the first round.
     #[must_use]
     pub fn new(lanes: &Lanes, operation: RdmaOperation, far: Advert) -> Self {
         if lanes.config.latency {
-            Self::Latency(Box::new(Rally::new(lanes, operation, far)))
+            Self::Latency(Box::new(PingPong::new(lanes, operation, far)))
         } else {
             Self::Bandwidth(Traffic::new(lanes, operation, far))
         }
@@ -34,7 +34,7 @@ impl Game {
     pub fn begin(&mut self, size: u64) {
         match self {
             Self::Bandwidth(traffic) => traffic.begin(size),
-            Self::Latency(rally) => rally.begin(size),
+            Self::Latency(ping_pong) => ping_pong.begin(size),
         }
     }
 
@@ -51,9 +51,9 @@ impl Game {
                 }
                 traffic.mismatches
             }
-            Self::Latency(rally) => {
-                rally.compare_written(lanes);
-                rally.mismatches
+            Self::Latency(ping_pong) => {
+                ping_pong.compare_written(lanes);
+                ping_pong.mismatches
             }
         }
     }
