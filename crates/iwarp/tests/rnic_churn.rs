@@ -12,7 +12,7 @@ use clearstream_iwarp::verbs::{
     AcceptOptions, CompletionQueue, ConnectOptions, Listener, ProtectionDomain, QueuePair, QueuePairOptions,
     Rnic, RnicOptions, SendOptions,
 };
-use sides::{PATIENCE, any_port, inline, offloaded};
+use sides::{PATIENCE, any_port, inline, offloaded, until};
 
 /// Each way of progress; together ten thousand.
 const CYCLES: usize = 5000;
@@ -67,7 +67,8 @@ fn ten_thousand_connections_leave_nothing() {
         cycles(&options, WARM_UP);
         let (before, resident) = (descriptors(), resident_bytes());
         cycles(&options, CYCLES);
-        assert_eq!(descriptors(), before);
+        // An engine may be the last to let go of its RNIC, and ends then.
+        until("every descriptor is closed", || descriptors() == before);
         // Less than a cache line for each would be 300 KiB.
         let grown = resident_bytes().saturating_sub(resident);
         assert!(grown < 256 << 10, "{grown} bytes more after {CYCLES} connections");

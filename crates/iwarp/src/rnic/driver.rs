@@ -20,8 +20,9 @@ use socket2::Socket;
 use crate::{
     rnic::{
         VerbsError, channel,
-        link::{Link, STAGING_BYTES, Visit},
+        link::Link,
         locked,
+        wire::{STAGING_BYTES, Visit},
     },
     stag::QueuePairId,
 };
@@ -199,10 +200,13 @@ impl Driver {
             self.answer(&mut turn, &mut turned);
         }
         if turn.links.len() <= FEW {
+            let turn = &mut *turn;
+            stage(turn);
             // From the last on: one that is over gives its place to the last.
             for place in (0..turn.links.len()).rev() {
-                let link = turn.links[place].clone();
-                self.visit(&mut turn, &link, true, &mut turned);
+                let link = &turn.links[place];
+                let (id, visit) = (link.id, link.drive(&mut turn.staging, BUDGET_BYTES));
+                note(turn, id, visit, &mut turned);
             }
         } else {
             self.look(&mut turn, &mut turned);
@@ -289,25 +293,13 @@ impl Driver {
     }
 
     fn visit(&self, turn: &mut Turn, link: &Arc<Link>, read: bool, turned: &mut Turned) {
-        if turn.staging.is_empty() {
-            turn.staging.resize(STAGING_BYTES, 0);
-        }
+        stage(turn);
         let staging = if read { &mut turn.staging[..] } else { &mut [] };
-        let Visit { progress, more, over, deadline } = link.drive(staging, BUDGET_BYTES);
-        turned.progress |= progress;
-        if over {
-            remove(turn, link.id);
-            return;
-        }
-        if more && turn.links.len() > FEW {
+        let visit = link.drive(staging, BUDGET_BYTES);
+        if visit.more && !visit.over && turn.links.len() > FEW {
             turn.again.push_back(link.clone());
         }
-        turned.more |= more;
-        match deadline {
-            Some(deadline) => _ = turn.deadlines.insert(link.id, deadline),
-            None if turn.deadlines.is_empty() => {}
-            None => _ = turn.deadlines.remove(&link.id),
-        }
+        note(turn, link.id, visit, turned);
     }
 
     fn apply(&self, turn: &mut Turn) {
@@ -326,6 +318,27 @@ impl Driver {
                 Change::Leave(id) => remove(turn, id),
             }
         }
+    }
+}
+
+/// The staging buffer is of the driver, not of a connection; one that drives
+/// nothing has none.
+fn stage(turn: &mut Turn) {
+    if turn.staging.is_empty() && !turn.links.is_empty() {
+        turn.staging.resize(STAGING_BYTES, 0);
+    }
+}
+
+/// What a visit brought.
+fn note(turn: &mut Turn, id: QueuePairId, visit: Visit, turned: &mut Turned) {
+    turned.progress |= visit.progress;
+    turned.more |= visit.more;
+    if visit.over {
+        remove(turn, id);
+    } else if let Some(deadline) = visit.deadline {
+        turn.deadlines.insert(id, deadline);
+    } else if !turn.deadlines.is_empty() && visit.progress {
+        turn.deadlines.remove(&id);
     }
 }
 

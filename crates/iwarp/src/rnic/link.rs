@@ -2,38 +2,37 @@
 //! requests get to it.
 //!
 //! Who may do what at a time: the machine and the socket are behind one mutex,
-//! which is held over system calls. It is only ever *tried* by those that must
-//! not wait: a poster that does not get it leaves its requests in the inbox,
-//! and whoever holds it looks into the inbox after letting go
-//! ([`Link::drive`]). Receives are posted to a queue of their own mutex.
+//! which is held over system calls and only ever *tried* on the way of a
+//! request. With an engine posters leave their requests in the inbox and ring.
+//! Inline a poster that does not get the wire does the same, and comes back
+//! until somebody has taken them in. Receives are posted to a queue with a
+//! mutex of its own.
 
 use std::{
     collections::VecDeque,
-    io,
     net::Shutdown,
-    os::fd::AsFd,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, TryLockError,
-        atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, fence},
+        atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering},
     },
+    thread,
     time::{Duration, Instant},
 };
 
-use smallvec::SmallVec;
 use socket2::Socket;
 
 use crate::{
-    memory::{self, Piece, Span},
     queue_pair::{Event, Failure, Limits, Machine, PostError, ReceiveQueue, Side, State},
-    rnic::{AsyncEvent, CompletionQueue, Established, ListError, domain::Domain, driver::Driver, locked},
+    rnic::{
+        AsyncEvent, CompletionQueue, Established, ListError,
+        domain::Domain,
+        driver::Driver,
+        locked,
+        wire::{Visit, Wire},
+    },
     stag::QueuePairId,
     work::{Completed, Completion, Operation, ReceiveRequest, SendRequest, Status},
 };
-
-/// Staged in one call, outside of payload that goes straight to its memory.
-/// More would copy the beginning of large messages, less would cost calls for
-/// small ones.
-pub(super) const STAGING_BYTES: usize = 16 * 1024;
 
 /// How long a connection that this side has ended may wait for the peer's end.
 const LINGER: Duration = Duration::from_secs(10);
@@ -78,38 +77,6 @@ pub(crate) struct Link {
     outstanding: AtomicUsize,
     /// Is among the doorbells of its engine.
     pub(super) rung: AtomicBool,
-}
-
-/// The machine and its socket.
-#[derive(Debug)]
-struct Wire {
-    machine: Machine,
-    socket: Socket,
-    /// The socket took less than there was.
-    blocked: bool,
-    /// The peer's end was read.
-    ended: bool,
-    /// Our end was sent.
-    shut: bool,
-    /// This side gave it up: the peer gets a reset.
-    aborted: bool,
-    /// What the epolls were told of `ended` and `blocked`.
-    watched: (bool, bool),
-    /// When it is given up.
-    deadline: Option<Instant>,
-}
-
-/// What a visit found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Visit {
-    /// Bytes moved, or requests.
-    pub(super) progress: bool,
-    /// The budget ended it: there may be more to do.
-    pub(super) more: bool,
-    /// The connection is gone.
-    pub(super) over: bool,
-    /// Must be visited again by then at the latest.
-    pub(super) deadline: Option<Instant>,
 }
 
 impl Link {
@@ -177,16 +144,7 @@ impl Link {
         early: &[u8],
         deadline: Option<Instant>,
     ) {
-        let mut wire = Wire {
-            machine,
-            socket,
-            blocked: false,
-            ended: false,
-            shut: false,
-            aborted: false,
-            watched: (false, false),
-            deadline,
-        };
+        let mut wire = Wire::new(machine, socket, deadline);
         if !early.is_empty() {
             wire.machine.consume(early);
         }
@@ -240,11 +198,8 @@ impl Link {
                 }
                 posted += 1;
             }
-            let visit = self.move_bytes(wire, &mut [], 0);
+            let visit = self.move_bytes(wire, true, &mut [], 0);
             self.leave(slot, visit);
-            if self.has_mail() {
-                self.drive(&mut [], 0);
-            }
             return outcome;
         }
         let ord = self.established.get().map_or(0, |established| established.ord);
@@ -265,9 +220,13 @@ impl Link {
         }
         match &self.engine {
             Some(engine) => engine.ring(self),
+            // Another thread has the wire, for one system call. Either it takes
+            // them in on its next visit, or it is done this way.
             None => {
-                fence(Ordering::SeqCst);
-                self.drive(&mut [], 0);
+                while self.waiting.load(Ordering::Acquire) > 0 {
+                    self.drive(&mut [], 0);
+                    thread::yield_now();
+                }
             }
         }
         outcome
@@ -295,22 +254,15 @@ impl Link {
     /// Moves what can be moved without waiting. Whoever else has the wire does
     /// it instead.
     pub(super) fn drive(&self, staging: &mut [u8], budget: usize) -> Visit {
-        let mut total = Visit::default();
-        while let Some(mut slot) = self.try_wire() {
-            let Some(wire) = slot.as_mut() else {
-                drop(slot);
-                self.flush_inbox();
-                total.over = true;
-                return total;
-            };
-            let visit = self.move_bytes(wire, staging, budget);
-            self.leave(slot, visit);
-            total = Visit { progress: total.progress | visit.progress, ..visit };
-            if !self.has_mail() {
-                break;
-            }
-        }
-        total
+        let Some(mut slot) = self.try_wire() else { return Visit::default() };
+        let Some(wire) = slot.as_mut() else {
+            drop(slot);
+            self.flush_inbox();
+            return Visit { over: true, ..Visit::default() };
+        };
+        let visit = self.move_bytes(wire, false, staging, budget);
+        self.leave(slot, visit);
+        visit
     }
 
     /// Does something with the machine, and what follows from it.
@@ -319,7 +271,7 @@ impl Link {
         let Some(wire) = slot.as_mut() else { return };
         self.take_in(wire);
         act(&mut wire.machine);
-        let visit = self.move_bytes(wire, &mut [], 0);
+        let visit = self.move_bytes(wire, true, &mut [], 0);
         self.leave(slot, visit);
         if let Some(engine) = &self.engine {
             engine.ring(self);
@@ -360,21 +312,10 @@ impl Link {
         }
     }
 
-    /// Whether a poster left something while the wire was held. The fences
-    /// here and in [`Link::post_sends`] order "I let go, is there mail?" against
-    /// "there is mail, did you let go?": one of the two sees the other.
-    fn has_mail(&self) -> bool {
-        if self.engine.is_some() {
-            return false;
-        }
-        fence(Ordering::SeqCst);
-        self.waiting.load(Ordering::Acquire) > 0
-    }
-
-    /// Requests of the inbox go to the machine.
-    fn take_in(&self, wire: &mut Wire) {
+    /// Requests of the inbox go to the machine; whether there were any.
+    fn take_in(&self, wire: &mut Wire) -> bool {
         if self.waiting.load(Ordering::Acquire) == 0 {
-            return;
+            return false;
         }
         let mut inbox = locked(&self.inbox);
         self.waiting.store(0, Ordering::Release);
@@ -386,52 +327,29 @@ impl Link {
                 self.sends.push(flushed(self.id, id, completed));
             }
         }
+        true
     }
 
-    fn move_bytes(&self, wire: &mut Wire, staging: &mut [u8], budget: usize) -> Visit {
+    /// Moves bytes both ways; `acted` says that the machine was told something
+    /// since it was settled last.
+    fn move_bytes(&self, wire: &mut Wire, acted: bool, staging: &mut [u8], budget: usize) -> Visit {
         let mut visit = Visit::default();
-        self.take_in(wire);
-        self.transmit(wire, budget, &mut visit);
+        let acted = self.take_in(wire) | acted;
+        wire.transmit(budget, &mut visit);
         if !staging.is_empty() && !wire.ended {
+            let sent = std::mem::take(&mut visit.progress);
             wire.receive(staging, budget, &mut visit);
             if visit.progress {
-                self.transmit(wire, budget, &mut visit);
+                wire.transmit(budget, &mut visit);
             }
+            visit.progress |= sent;
         }
-        self.settle(wire, &mut visit);
+        // The look that finds nothing is the most frequent of all.
+        let settled = wire.deadline.is_none() && wire.watched == (wire.ended, wire.blocked);
+        if acted || visit.progress || !settled {
+            self.settle(wire, &mut visit);
+        }
         visit
-    }
-
-    fn transmit(&self, wire: &mut Wire, budget: usize, visit: &mut Visit) {
-        let mut moved = 0;
-        wire.blocked = false;
-        loop {
-            let outcome = {
-                let batch = wire.machine.outgoing();
-                if batch.is_empty() {
-                    return;
-                }
-                let mut pieces = SmallVec::<[Piece<'_>; 64]>::new();
-                batch.pieces(&mut pieces);
-                memory::send(wire.socket.as_fd(), &pieces, false).map(|bytes| (bytes, bytes < batch.len()))
-            };
-            match outcome {
-                Ok((bytes, short)) => {
-                    wire.machine.sent(bytes);
-                    visit.progress = true;
-                    moved += bytes;
-                    wire.blocked = short;
-                }
-                Err(error) => wire.trouble(&error, Direction::Out),
-            }
-            if wire.blocked {
-                return;
-            }
-            if budget > 0 && moved >= budget {
-                visit.more = true;
-                return;
-            }
-        }
     }
 
     /// Hands out what the machine has to tell, and ends the stream when it is
@@ -531,100 +449,6 @@ impl Link {
         loop {
             let Some(request) = locked(&self.queue).take().0 else { return };
             self.receives.push(flushed(self.id, request.id, Completed::Receive));
-        }
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Direction {
-    In,
-    Out,
-}
-
-impl Wire {
-    fn receive(&mut self, staging: &mut [u8], budget: usize, visit: &mut Visit) {
-        let mut moved = 0;
-        loop {
-            match self.receive_once(staging) {
-                Ok((0, _)) => {
-                    self.ended = true;
-                    visit.progress = true;
-                    self.machine.end_of_stream();
-                    return;
-                }
-                Ok((bytes, all)) => {
-                    visit.progress = true;
-                    moved += bytes;
-                    if !all {
-                        return;
-                    }
-                    if moved >= budget {
-                        visit.more = true;
-                        return;
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) => {
-                    self.trouble(&error, Direction::In);
-                    if self.ended {
-                        visit.progress = true;
-                        return;
-                    }
-                }
-            }
-        }
-    }
-
-    /// One call; how many bytes came, and whether as many as there was room
-    /// for.
-    fn receive_once(&mut self, staging: &mut [u8]) -> io::Result<(usize, bool)> {
-        let Some((spans, behind)) = self.machine.straight() else {
-            let room = staging.len().min(STAGING_BYTES);
-            let bytes = memory::receive(self.socket.as_fd(), &[], &mut staging[..room])?;
-            self.machine.consume(&staging[..bytes]);
-            return Ok((bytes, bytes == room));
-        };
-        let behind = behind.min(staging.len());
-        let payload: usize = spans.iter().map(Span::len).sum();
-        let bytes = memory::receive(self.socket.as_fd(), &spans, &mut staging[..behind])?;
-        drop(spans);
-        if bytes > 0 {
-            self.machine.placed(bytes.min(payload));
-        }
-        if bytes > payload {
-            self.machine.consume(&staging[..bytes - payload]);
-        }
-        Ok((bytes, bytes == payload + behind))
-    }
-
-    fn trouble(&mut self, error: &io::Error, direction: Direction) {
-        match error.kind() {
-            io::ErrorKind::Interrupted => {}
-            io::ErrorKind::WouldBlock => self.blocked = true,
-            // The other side's last words may still be readable: a Terminate
-            // tells more than a broken pipe.
-            io::ErrorKind::BrokenPipe if direction == Direction::Out && !self.ended => self.blocked = true,
-            io::ErrorKind::PermissionDenied => {
-                self.ended = true;
-                self.machine.fail(Failure::Ended);
-            }
-            io::ErrorKind::TimedOut => {
-                self.ended = true;
-                self.machine.fail(Failure::TimedOut);
-            }
-            _ => {
-                self.ended = true;
-                self.machine.fail(Failure::Reset);
-            }
-        }
-    }
-}
-
-impl Drop for Wire {
-    fn drop(&mut self) {
-        // An end in disorder is to be seen as one.
-        if self.aborted {
-            let _ = self.socket.set_linger(Some(Duration::ZERO));
         }
     }
 }

@@ -20,6 +20,7 @@ mod listener;
 mod queue_pair;
 mod setup;
 mod shared_receive_queue;
+mod wire;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -343,18 +343,19 @@ fn half_open() {
     };
     ip("link set lo up");
     let keepalive = Some(Duration::from_secs(4));
-    for options in both_ways() {
-        let (left, right) = plain_pair(&RnicOptions { keepalive, ..options });
+    let pairs = both_ways().map(|options| plain_pair(&RnicOptions { keepalive, ..options }));
+    for (left, _) in &pairs {
         left.queue_pair.receive(1, left.domain.buffer(1).unwrap()).unwrap();
-        ip("link set lo down");
-        for (side, other) in [(&left, &right), (&right, &left)] {
+    }
+    ip("link set lo down");
+    for (left, right) in &pairs {
+        for (side, other) in [(left, right), (right, left)] {
             let lost = event(side, &[other], |event| matches!(event, AsyncEvent::Disconnected { .. }));
             let AsyncEvent::Disconnected { failure, .. } = lost else { unreachable!() };
             assert_eq!(failure, Some(Failure::TimedOut));
             assert_eq!(side.queue_pair.state(), State::Error);
         }
-        assert_eq!(finished(&left, &[]).completion.status, Status::Flushed);
-        ip("link set lo up");
+        assert_eq!(finished(left, &[]).completion.status, Status::Flushed);
     }
 }
 

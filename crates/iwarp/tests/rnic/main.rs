@@ -8,6 +8,7 @@ mod closing;
 mod faults;
 mod many;
 mod operations;
+mod settling;
 mod setup;
 mod sides;
 mod threads;

@@ -1,0 +1,194 @@
+//! The machine of a connection and its socket: bytes in and out.
+
+use std::{
+    io,
+    os::fd::AsFd,
+    time::{Duration, Instant},
+};
+
+use smallvec::SmallVec;
+use socket2::Socket;
+
+use crate::{
+    memory::{self, Piece, Span},
+    queue_pair::{Failure, Machine},
+};
+
+/// Staged in one call, outside of payload that goes straight to its memory.
+/// More would copy the beginning of large messages, less would cost calls for
+/// small ones.
+pub(super) const STAGING_BYTES: usize = 16 * 1024;
+
+/// The machine and its socket.
+#[derive(Debug)]
+pub(super) struct Wire {
+    pub(super) machine: Machine,
+    pub(super) socket: Socket,
+    /// The socket took less than there was.
+    pub(super) blocked: bool,
+    /// The peer's end was read.
+    pub(super) ended: bool,
+    /// Our end was sent.
+    pub(super) shut: bool,
+    /// This side gave it up: the peer gets a reset.
+    pub(super) aborted: bool,
+    /// What the epolls were told of `ended` and `blocked`.
+    pub(super) watched: (bool, bool),
+    /// When it is given up.
+    pub(super) deadline: Option<Instant>,
+}
+
+/// What a visit found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Visit {
+    /// Bytes moved, or requests.
+    pub(super) progress: bool,
+    /// The budget ended it: there may be more to do.
+    pub(super) more: bool,
+    /// The connection is gone.
+    pub(super) over: bool,
+    /// Must be visited again by then at the latest.
+    pub(super) deadline: Option<Instant>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    In,
+    Out,
+}
+
+impl Wire {
+    pub(super) fn new(machine: Machine, socket: Socket, deadline: Option<Instant>) -> Self {
+        Self {
+            machine,
+            socket,
+            blocked: false,
+            ended: false,
+            shut: false,
+            aborted: false,
+            watched: (false, false),
+            deadline,
+        }
+    }
+
+    /// Sends what the machine has until the socket is full or the budget spent
+    /// (none: 0).
+    pub(super) fn transmit(&mut self, budget: usize, visit: &mut Visit) {
+        let mut moved = 0;
+        self.blocked = false;
+        loop {
+            let outcome = {
+                let batch = self.machine.outgoing();
+                if batch.is_empty() {
+                    return;
+                }
+                let mut pieces = SmallVec::<[Piece<'_>; 64]>::new();
+                batch.pieces(&mut pieces);
+                memory::send(self.socket.as_fd(), &pieces, false).map(|bytes| (bytes, bytes < batch.len()))
+            };
+            match outcome {
+                Ok((bytes, short)) => {
+                    self.machine.sent(bytes);
+                    visit.progress = true;
+                    moved += bytes;
+                    self.blocked = short;
+                }
+                Err(error) => self.trouble(&error, Direction::Out),
+            }
+            if self.blocked {
+                return;
+            }
+            if budget > 0 && moved >= budget {
+                visit.more = true;
+                return;
+            }
+        }
+    }
+
+    /// Receives until the socket is empty or the budget spent.
+    pub(super) fn receive(&mut self, staging: &mut [u8], budget: usize, visit: &mut Visit) {
+        let mut moved = 0;
+        loop {
+            match self.receive_once(staging) {
+                Ok((0, _)) => {
+                    self.ended = true;
+                    visit.progress = true;
+                    self.machine.end_of_stream();
+                    return;
+                }
+                Ok((bytes, all)) => {
+                    visit.progress = true;
+                    moved += bytes;
+                    if !all {
+                        return;
+                    }
+                    if moved >= budget {
+                        visit.more = true;
+                        return;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    self.trouble(&error, Direction::In);
+                    if self.ended {
+                        visit.progress = true;
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// One call; how many bytes came, and whether as many as there was room
+    /// for.
+    fn receive_once(&mut self, staging: &mut [u8]) -> io::Result<(usize, bool)> {
+        let Some((spans, behind)) = self.machine.straight() else {
+            let room = staging.len().min(STAGING_BYTES);
+            let bytes = memory::receive(self.socket.as_fd(), &[], &mut staging[..room])?;
+            self.machine.consume(&staging[..bytes]);
+            return Ok((bytes, bytes == room));
+        };
+        let behind = behind.min(staging.len());
+        let payload: usize = spans.iter().map(Span::len).sum();
+        let bytes = memory::receive(self.socket.as_fd(), &spans, &mut staging[..behind])?;
+        drop(spans);
+        if bytes > 0 {
+            self.machine.placed(bytes.min(payload));
+        }
+        if bytes > payload {
+            self.machine.consume(&staging[..bytes - payload]);
+        }
+        Ok((bytes, bytes == payload + behind))
+    }
+
+    fn trouble(&mut self, error: &io::Error, direction: Direction) {
+        match error.kind() {
+            io::ErrorKind::Interrupted => {}
+            io::ErrorKind::WouldBlock => self.blocked = true,
+            // The other side's last words may still be readable: a Terminate
+            // tells more than a broken pipe.
+            io::ErrorKind::BrokenPipe if direction == Direction::Out && !self.ended => self.blocked = true,
+            io::ErrorKind::PermissionDenied => {
+                self.ended = true;
+                self.machine.fail(Failure::Ended);
+            }
+            io::ErrorKind::TimedOut => {
+                self.ended = true;
+                self.machine.fail(Failure::TimedOut);
+            }
+            _ => {
+                self.ended = true;
+                self.machine.fail(Failure::Reset);
+            }
+        }
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        // An end in disorder is to be seen as one.
+        if self.aborted {
+            let _ = self.socket.set_linger(Some(Duration::ZERO));
+        }
+    }
+}
