@@ -42,8 +42,10 @@ impl Machine {
         }
         let owed =
             !self.awaited.is_empty() || self.queue.unsent().any(|entry| answered(&entry.request.operation));
+        // Without a first message a responder was never allowed to send.
+        let mute = self.first_missing && (self.expected_rtr.is_some() || !self.queue.is_empty());
         let amid = !self.deframer.between() || self.receiving.is_some() || self.writing;
-        if owed || amid {
+        if owed || mute || amid {
             self.fail(Failure::Truncated);
             return;
         }

@@ -190,6 +190,25 @@ fn the_end_of_the_stream_with_answers_due_is_an_error() {
 }
 
 #[test]
+fn a_peer_that_leaves_before_its_first_message_is_an_error() {
+    let mut end = End::new(&Agreed { rtr: Some(Rtr::Read), ..agreed(false) }, 1400, REGION);
+    end.post_receive(1, 0, 8);
+    end.machine.end_of_stream();
+    end.collect();
+    assert_eq!(end.events, [Event::Failed(Failure::Truncated)]);
+    assert_eq!(statuses(&end.received), [(1, Status::Flushed)]);
+    // Without one agreed on only if there was something to be sent.
+    let mut end = End::new(&agreed(false), 1400, REGION);
+    post(&mut end, 1, say(b"never"));
+    end.machine.end_of_stream();
+    end.collect();
+    assert_eq!(statuses(&end.sends), [(1, Status::Flushed)]);
+    let mut end = End::new(&agreed(false), 1400, REGION);
+    end.machine.end_of_stream();
+    assert_eq!(end.machine.state(), State::Idle);
+}
+
+#[test]
 fn a_reset_gives_every_request_back_in_order() {
     let [mut one, other] = pair();
     for id in 0..3 {
