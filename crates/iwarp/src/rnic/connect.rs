@@ -57,6 +57,11 @@ pub struct ConnectOptions {
     pub timeout: Duration,
     /// For the reply once the request is sent.
     pub reply_timeout: Duration,
+    /// How long after the reply the first message may leave; `None`: 10 ms, and
+    /// at once to this host's loopback. Linux' siw does not look at what comes
+    /// while it takes over the socket, right after its reply, before more
+    /// comes: a first message that nothing follows would be lost on it.
+    pub settle: Option<Duration>,
 }
 
 impl Default for ConnectOptions {
@@ -73,9 +78,13 @@ impl Default for ConnectOptions {
             local: None,
             timeout: Duration::from_secs(10),
             reply_timeout: Duration::from_secs(5),
+            settle: None,
         }
     }
 }
+
+/// See [`ConnectOptions::settle`].
+const SETTLE: Duration = Duration::from_millis(10);
 
 /// How to accept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -190,6 +199,15 @@ impl AsFd for Connecting {
     }
 }
 
+/// What a Reply brought.
+#[derive(Debug)]
+struct Replied {
+    agreed: Agreed,
+    private_data: Vec<u8>,
+    /// What came behind it.
+    early: Vec<u8>,
+}
+
 /// The initiator's side, one step after the other.
 #[derive(Debug)]
 pub(super) struct Attempt {
@@ -200,8 +218,11 @@ pub(super) struct Attempt {
     offer: Offer,
     request: Vec<u8>,
     reply_timeout: Duration,
+    settle: Duration,
     /// What is waited for: TCP's handshake, or the Reply.
     reply: Option<FrameReader>,
+    /// What came of the Reply, while the peer settles.
+    replied: Option<Replied>,
     began: Instant,
     end: Instant,
 }
@@ -239,7 +260,9 @@ impl Attempt {
             offer,
             request,
             reply_timeout: options.reply_timeout,
+            settle: options.settle.unwrap_or(if peer.ip().is_loopback() { Duration::ZERO } else { SETTLE }),
             reply: None,
+            replied: None,
             began: now,
             end: now + options.timeout,
         };
@@ -274,10 +297,18 @@ impl Attempt {
             }
             self.request()?;
         }
-        let (Some(socket), Some(reply)) = (&self.socket, &mut self.reply) else { return Ok(None) };
-        let read = reply.read(socket).map_err(|trouble| trouble.of(self.peer, "reply"))?;
-        let Some((frame, early)) = read else { return self.in_time("reply") };
-        self.conclude(&frame, &early).map(Some)
+        if self.replied.is_none() {
+            let (Some(socket), Some(reply)) = (&self.socket, &mut self.reply) else { return Ok(None) };
+            let read = reply.read(socket).map_err(|trouble| trouble.of(self.peer, "reply"))?;
+            let Some((frame, early)) = read else { return self.in_time("reply") };
+            let agreed = conclude(&self.offer, &frame).map_err(|error| self.refuse(&frame, error))?;
+            self.replied = Some(Replied { agreed, private_data: frame.private_data, early });
+            self.end = Instant::now() + self.settle;
+        }
+        if Instant::now() < self.end {
+            return Ok(None);
+        }
+        self.establish().map(Some)
     }
 
     fn request(&mut self) -> Result<(), ConnectError> {
@@ -295,12 +326,13 @@ impl Attempt {
         Ok(())
     }
 
-    fn conclude(&mut self, reply: &SetupFrame, early: &[u8]) -> Result<Established, ConnectError> {
-        let peer = self.peer;
-        let agreed = conclude(&self.offer, reply).map_err(|error| self.refuse(reply, error))?;
-        let Some(socket) = self.socket.take() else { return Err(ConnectError::State(State::Error)) };
-        let prepared = Prepared { socket, agreed, private_data: reply.private_data.clone(), peer };
-        establish(&self.handle.link, prepared, early, None)
+    fn establish(&mut self) -> Result<Established, ConnectError> {
+        let (Some(socket), Some(replied)) = (self.socket.take(), self.replied.take()) else {
+            return Err(ConnectError::State(State::Error));
+        };
+        let Replied { agreed, private_data, early } = replied;
+        let prepared = Prepared { socket, agreed, private_data, peer: self.peer };
+        establish(&self.handle.link, prepared, &early, None)
     }
 
     /// The responder believes in a connection whose Reply does not do here: a
@@ -335,7 +367,9 @@ impl Attempt {
             if let Some(established) = self.advance()? {
                 return Ok(established);
             }
-            if let Some(socket) = &self.socket {
+            if self.replied.is_some() {
+                std::thread::sleep(self.end.saturating_duration_since(Instant::now()));
+            } else if let Some(socket) = &self.socket {
                 await_socket(socket.as_fd(), self.reply.is_none(), self.end);
             }
         }
@@ -349,7 +383,12 @@ impl Attempt {
     }
 
     fn interest(&self) -> epoll::EventFlags {
-        if self.reply.is_none() { epoll::EventFlags::OUT } else { epoll::EventFlags::IN }
+        match (&self.reply, &self.replied) {
+            (None, _) => epoll::EventFlags::OUT,
+            (Some(_), None) => epoll::EventFlags::IN,
+            // Only the timer.
+            (Some(_), Some(_)) => epoll::EventFlags::empty(),
+        }
     }
 }
 
