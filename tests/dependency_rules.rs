@@ -216,6 +216,18 @@ fn unsafe_is_in_sys_and_in_registered_memory_alone() {
     assert_eq!(elsewhere, Vec::<String>::new());
 }
 
+/// Beside the crates: an interface for C takes pointers.
+#[test]
+fn extras_are_safe_but_for_interfaces_of_c() {
+    for extra in fs::read_dir(root().join("extras")).unwrap() {
+        let folder = extra.unwrap().path();
+        let head = fs::read_to_string(folder.join("src/lib.rs")).unwrap();
+        let forbids = head.contains("#![forbid(unsafe_code)]");
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+        assert_eq!(forbids, !manifest.contains("cdylib"), "{}: #![forbid(unsafe_code)]", folder.display());
+    }
+}
+
 #[test]
 fn the_protocol_of_iwarp_does_no_input_or_output_and_reads_no_clock() {
     let words = [
@@ -321,11 +333,26 @@ fn licences_are_among_those_allowed() {
     let deny: toml::Table = fs::read_to_string(root().join("deny.toml")).unwrap().parse().unwrap();
     let allowed: Vec<&str> =
         deny["licenses"]["allow"].as_array().unwrap().iter().filter_map(toml::Value::as_str).collect();
+    let exceptions = deny["licenses"]["exceptions"].as_array().unwrap();
     for package in list(&METADATA, "packages").iter().filter(|package| !package["source"].is_null()) {
         let name = package["name"].as_str().unwrap();
         let expression = package["license"].as_str().unwrap_or_else(|| panic!("{name} names no licence"));
+        let exception = exceptions.iter().find(|exception| exception["crate"].as_str() == Some(name));
+        let mut allowed = allowed.clone();
+        if let Some(exception) = exception {
+            allowed.extend(exception["allow"].as_array().unwrap().iter().filter_map(toml::Value::as_str));
+        }
         assert!(is_allowed(expression, &allowed), "{name}: {expression}");
+        assert!(exception.is_none() || only_tests_use(name), "{name} is linked");
     }
+}
+
+/// No member of the workspace depends on it but for its tests.
+fn only_tests_use(name: &str) -> bool {
+    list(&METADATA, "packages")
+        .iter()
+        .filter(|package| package["source"].is_null())
+        .all(|package| !dependencies(package).contains(name))
 }
 
 /// Reads an SPDX expression: OR of ANDs, parentheses around ORs.

@@ -280,7 +280,9 @@ impl Attempt {
             socket.bind(&local.into())?;
         }
         match socket.connect(&self.peer.into()) {
-            Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => return Err(error),
+            Err(error) if error.raw_os_error() != Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {
+                return Err(error);
+            }
             _ => {}
         }
         self.socket = Some(socket);

@@ -1,0 +1,19 @@
+//! The C interface of iWARP in software: `libclearstream_iwarp`.
+//!
+//! Each function checks its arguments, calls one verb of
+//! [`clearstream_iwarp::verbs::raw`], and turns the outcome into a code and a
+//! line of text. The header `include/clearstream_iwarp.h` is generated from
+//! these files.
+#![allow(unsafe_code, reason = "an interface for C takes pointers")]
+#![allow(non_camel_case_types, reason = "names as C programs write them")]
+#![allow(clippy::missing_safety_doc, reason = "what pointers must be is said once, in the header's head")]
+
+pub mod connect;
+pub mod error;
+pub mod events;
+pub mod memory;
+pub mod pointers;
+pub mod queue_pair;
+pub mod queues;
+pub mod requests;
+pub mod rnic;
