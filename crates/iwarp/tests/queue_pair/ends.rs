@@ -92,6 +92,7 @@ fn another_first_message_than_agreed_ends_the_stream() {
         end.input(&fpdu(&ulpdu));
         let (error, ..) = terminate(&ulpdus(&end.output())[0]);
         assert_eq!(error, [2, 0, 7], "{rtr:?}: RFC 6581, section 6");
+        assert!(matches!(end.events[..], [Event::TerminateSent(_)]), "{rtr:?}: not established");
         assert_eq!(statuses(&end.received), [(1, Status::Flushed)]);
     }
 }
