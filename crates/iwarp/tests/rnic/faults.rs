@@ -3,7 +3,7 @@
 use std::{
     io::{Read, Write},
     net::TcpStream,
-    process::{Command, Stdio},
+    process::Stdio,
     time::Duration,
 };
 
@@ -16,14 +16,13 @@ use clearstream_iwarp::{
     work::{Remote, Status},
 };
 
+use crate::processes::{in_a_namespace, ip, second_process};
 use crate::sides::{
     PATIENCE, Side, any_port, both_ways, done, finished, inline, join, pattern, plain_pair, until,
 };
 
 /// Revision 1, no CRC, no private data.
 const REQUEST: &[u8] = b"MPA ID Req Frame\x00\x01\x00\x00";
-/// The role of a second process: see `second_process`.
-const ROLE: &str = "RNIC_TEST_ROLE";
 
 fn event(side: &Side, others: &[&Side], wanted: impl Fn(&AsyncEvent) -> bool) -> AsyncEvent {
     let mut found = None;
@@ -227,7 +226,7 @@ fn a_stalled_reader_holds_up_only_its_own_connection() {
 fn a_slow_reader_gets_everything() {
     for options in both_ways() {
         let (left, right) = plain_pair(&options);
-        let bytes = pattern(24 << 20, 11);
+        let bytes = pattern(12 << 20, 11);
         let mut buffer = left.domain.buffer(bytes.len()).unwrap();
         buffer.copy_from_slice(&bytes);
         right.queue_pair.receive(1, right.domain.buffer(bytes.len()).unwrap()).unwrap();
@@ -279,30 +278,9 @@ fn memory_that_is_deregistered_in_flight_is_not_reached_any_more() {
     }
 }
 
-/// What other tests run as a second process; on its own it does nothing.
-#[test]
-fn second_process() {
-    match std::env::var(ROLE).as_deref() {
-        Ok("to be killed") => to_be_killed(),
-        Ok("half open") => half_open(),
-        _ => {}
-    }
-}
-
-fn second(program: &str, arguments: &[&str], role: &str) -> Command {
-    let mut command = Command::new(program);
-    command.args(arguments).args(["--exact", "faults::second_process", "--nocapture"]);
-    command.env(ROLE, role).stdin(Stdio::piped());
-    command
-}
-
-fn this_program() -> String {
-    std::env::current_exe().unwrap().to_str().unwrap().to_owned()
-}
-
 /// Connects to the address on its standard input, sends one message and waits
 /// to be killed in the middle of a second.
-fn to_be_killed() {
+pub(crate) fn to_be_killed() {
     let mut address = String::new();
     std::io::stdin().read_line(&mut address).unwrap();
     let side = Side::new(inline());
@@ -321,7 +299,7 @@ fn a_peer_that_is_killed_ends_the_connection() {
         let listener = Listener::bind(&side.rnic, any_port()).unwrap();
         side.queue_pair.receive(1, side.domain.buffer(16).unwrap()).unwrap();
         side.queue_pair.receive(2, side.domain.buffer(8 << 20).unwrap()).unwrap();
-        let mut child = second(&this_program(), &[], "to be killed").stdout(Stdio::null()).spawn().unwrap();
+        let mut child = second_process("to be killed").stdout(Stdio::null()).spawn().unwrap();
         writeln!(child.stdin.as_mut().unwrap(), "{}", listener.local_address()).unwrap();
         let incoming = listener.accept(Some(PATIENCE)).unwrap().unwrap();
         side.queue_pair.accept(incoming, &AcceptOptions::default()).unwrap();
@@ -337,10 +315,7 @@ fn a_peer_that_is_killed_ends_the_connection() {
 
 /// In a network namespace of its own: both ends stay, the way between them
 /// goes.
-fn half_open() {
-    let ip = |words: &str| {
-        assert!(Command::new("ip").args(words.split(' ')).status().unwrap().success(), "ip {words}");
-    };
+pub(crate) fn half_open() {
     ip("link set lo up");
     let keepalive = Some(Duration::from_secs(4));
     let pairs = both_ways().map(|options| plain_pair(&RnicOptions { keepalive, ..options }));
@@ -361,6 +336,6 @@ fn half_open() {
 
 #[test]
 fn root_a_connection_that_is_half_open_is_given_up() {
-    let status = second("unshare", &["--net", &this_program()], "half open").status().unwrap();
+    let status = in_a_namespace("half open").status().unwrap();
     assert!(status.success());
 }

@@ -3,11 +3,13 @@
 //! pairs, and what the safe tier promises of buffers.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
+mod capture;
 mod channels;
 mod closing;
 mod faults;
 mod many;
 mod operations;
+mod processes;
 mod settling;
 mod setup;
 mod sides;

@@ -41,10 +41,30 @@ fn connections() -> Vec<(ConnectOptions, AcceptOptions)> {
 fn each_connection(options: &RnicOptions, test: impl Fn(&Side, &Side)) {
     for (connect, accept) in connections() {
         let (left, right) = pair(options, &connect, &accept);
-        // A responder sends only after the initiator did.
-        sends(&left, &right);
+        opened(&left, &right);
         test(&left, &right);
         test(&right, &left);
+    }
+}
+
+/// A responder sends only after the initiator did.
+fn opened(left: &Side, right: &Side) {
+    right.queue_pair.receive(0, right.domain.buffer(1).unwrap()).unwrap();
+    left.queue_pair.send(0, &b"!"[..], SendOptions::default()).unwrap();
+    done(right, &[left]);
+    done(left, &[right]);
+}
+
+/// Every operation, both ways.
+pub(crate) fn all(left: &Side, right: &Side) {
+    opened(left, right);
+    for (from, to) in [(left, right), (right, left)] {
+        sends(from, to);
+        gathered_and_inline(from, to);
+        unsignaled(from, to);
+        writes_and_reads(from, to);
+        immediates_and_atomics(from, to);
+        windows_and_invalidation(from, to);
     }
 }
 
@@ -55,7 +75,7 @@ fn buffer_of(side: &Side, bytes: &[u8]) -> clearstream_iwarp::verbs::Buffer {
 }
 
 fn sends(from: &Side, to: &Side) {
-    for (id, length) in [0usize, 1, 64, 4096, 65_000, 70_000, 3 << 20].into_iter().enumerate() {
+    for (id, length) in [0usize, 1, 64, 4096, 65_000, 70_000, 300_000].into_iter().enumerate() {
         let id = id as u64;
         let bytes = pattern(length, id as u32);
         to.queue_pair.receive(100 + id, to.domain.buffer(length + 3).unwrap()).unwrap();
@@ -114,7 +134,7 @@ fn unsignaled(from: &Side, to: &Side) {
 }
 
 fn writes_and_reads(from: &Side, to: &Side) {
-    for length in [0usize, 1, 4095, 65_536, 1_000_003] {
+    for length in [0usize, 1, 4095, 65_536, 300_003] {
         let region = Region::new(&to.domain, length + 64, remote_access()).unwrap();
         let bytes = pattern(length, 3);
         from.queue_pair.write(1, buffer_of(from, &bytes), region.remote(32), SendOptions::default()).unwrap();
@@ -142,9 +162,14 @@ fn immediates_and_atomics(from: &Side, to: &Side) {
     to.queue_pair.receive(5, Sink::Buffers(Buffers::new())).unwrap();
     from.queue_pair.immediate(6, *b"12345678", SendOptions::default()).unwrap();
     let received = done(to, &[from]).completion;
+    assert!(!received.solicited);
     assert_eq!((received.id, received.completed), (5, Completed::ReceiveImmediate));
     assert_eq!(received.immediate, Some(*b"12345678"));
     assert_eq!(done(from, &[to]).completion.completed, Completed::Immediate);
+    to.queue_pair.receive(5, Sink::Buffers(Buffers::new())).unwrap();
+    from.queue_pair.immediate(6, [9; 8], SendOptions { solicited: true, ..SendOptions::default() }).unwrap();
+    assert!(done(to, &[from]).completion.solicited);
+    done(from, &[to]);
 
     let region = Region::new(&to.domain, 64, remote_access()).unwrap();
     region.store(8, 40);
@@ -178,6 +203,14 @@ fn windows_and_invalidation(from: &Side, to: &Side) {
     done(from, &[to]);
     assert_eq!(region.to_vec(64, 18), b"through the window");
     assert!(!to.rnic.memory().registration(window.stag()).is_some_and(|registration| registration.valid));
+
+    // The same of a whole region, with an event.
+    to.queue_pair.receive(6, to.domain.buffer(1).unwrap()).unwrap();
+    let both = SendOptions { solicited: true, invalidate: Some(region.stag()), ..SendOptions::default() };
+    from.queue_pair.send(7, &b"!"[..], both).unwrap();
+    let received = done(to, &[from]).completion;
+    assert_eq!((received.invalidated, received.solicited), (Some(region.stag()), true));
+    done(from, &[to]);
 
     let mine = Region::new(&from.domain, 8, ALL).unwrap();
     let operation = Operation::LocalInvalidate { stag: mine.stag() };

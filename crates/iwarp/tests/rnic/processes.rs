@@ -1,0 +1,43 @@
+//! Tests that need a second process, or a network namespace: this program
+//! again, in a role.
+
+use std::process::{Command, Stdio};
+
+use crate::{capture, faults};
+
+const ROLE: &str = "RNIC_TEST_ROLE";
+
+/// What the second process runs; on its own it does nothing.
+#[test]
+fn role() {
+    match std::env::var(ROLE).as_deref() {
+        Ok("to be killed") => faults::to_be_killed(),
+        Ok("half open") => faults::half_open(),
+        Ok("captured") => capture::captured(),
+        _ => {}
+    }
+}
+
+pub(crate) fn second_process(role: &str) -> Command {
+    in_role(Command::new(this_program()), role)
+}
+
+/// As root, with nothing but a loopback that is down.
+pub(crate) fn in_a_namespace(role: &str) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--net", &this_program()]);
+    in_role(command, role)
+}
+
+pub(crate) fn ip(words: &str) {
+    assert!(Command::new("ip").args(words.split(' ')).status().unwrap().success(), "ip {words}");
+}
+
+fn in_role(mut command: Command, role: &str) -> Command {
+    command.args(["--exact", "processes::role", "--nocapture"]).env(ROLE, role).stdin(Stdio::piped());
+    command
+}
+
+fn this_program() -> String {
+    std::env::current_exe().unwrap().to_str().unwrap().to_owned()
+}
