@@ -277,3 +277,31 @@ fn named(code: i32) -> &'static CStr {
         _ => c"no code of this library",
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may end by panic")]
+mod tests {
+    use std::ffi::CStr;
+
+    use super::{IWARP_ERROR_INTERNAL, IWARP_ERROR_RANGE, Refusal, iwarp_error_message, run};
+
+    fn message() -> String {
+        // SAFETY: a text of this library, until the next refusal.
+        unsafe { CStr::from_ptr(iwarp_error_message()) }.to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_panic_is_a_code_and_words() {
+        let number = 7;
+        assert_eq!(run(|| panic!("out of {number}")), IWARP_ERROR_INTERNAL);
+        assert!(message().ends_with("please report it: out of 7"), "{}", message());
+    }
+
+    #[test]
+    fn words_belong_to_the_thread_and_stay_until_the_next_refusal() {
+        assert_eq!(run(|| Err(Refusal::new(IWARP_ERROR_RANGE, "too\0many"))), IWARP_ERROR_RANGE);
+        assert_eq!(run(|| Ok(3)), 3);
+        assert_eq!(message(), "toomany");
+        std::thread::spawn(|| assert_eq!(message(), "")).join().unwrap();
+    }
+}

@@ -70,9 +70,9 @@ fn every_declared_function_is_exported_with_its_version_and_nothing_else_is() {
     assert!(versions.contains("Name: CLEARSTREAM_IWARP_1.0"), "{versions}");
 }
 
-/// Compiles the example with all warnings as errors.
-fn example(folder: &Path, link: &[&str]) -> PathBuf {
-    let program = folder.join("pingpong");
+/// Compiles a program with all warnings as errors.
+fn compiled(source: &str, folder: &Path, link: &[&str]) -> PathBuf {
+    let program = folder.join("program");
     let mut command = Command::new("cc");
     command.args([
         "-std=c99",
@@ -84,7 +84,7 @@ fn example(folder: &Path, link: &[&str]) -> PathBuf {
         "-Werror",
         "-o",
     ]);
-    command.arg(&program).arg("-I").arg(here().join("include")).arg(here().join("examples/pingpong.c"));
+    command.arg(&program).arg("-I").arg(here().join("include")).arg(here().join(source));
     run(command.args(link));
     program
 }
@@ -133,8 +133,9 @@ fn the_example_plays_over_the_shared_library() {
     let shared = library("libclearstream_iwarp.so");
     std::os::unix::fs::symlink(&shared, folder.path().join("libclearstream_iwarp.so.1")).unwrap();
     std::os::unix::fs::symlink(&shared, folder.path().join("libclearstream_iwarp.so")).unwrap();
-    let here = folder.path().to_str().unwrap();
-    let program = example(folder.path(), &["-L", here, "-lclearstream_iwarp", &format!("-Wl,-rpath,{here}")]);
+    let there = folder.path().to_str().unwrap();
+    let link = ["-L", there, "-lclearstream_iwarp", &format!("-Wl,-rpath,{there}")];
+    let program = compiled("examples/pingpong.c", folder.path(), &link);
     let needed = run(Command::new("nm").args(["-D", "--with-symbol-versions"]).arg(&program));
     assert!(needed.contains("iwarp_connect@CLEARSTREAM_IWARP_1.0"), "{needed}");
     plays(&program);
@@ -144,6 +145,15 @@ fn the_example_plays_over_the_shared_library() {
 fn the_example_plays_over_the_static_library() {
     let folder = tempfile::tempdir().unwrap();
     let archive = library("libclearstream_iwarp.a");
-    let program = example(folder.path(), &[archive.to_str().unwrap(), "-lpthread", "-ldl", "-lm"]);
-    plays(&program);
+    let link = [archive.to_str().unwrap(), "-lpthread", "-ldl", "-lm"];
+    plays(&compiled("examples/pingpong.c", folder.path(), &link));
+}
+
+#[test]
+fn every_verb_works_from_c_and_mistakes_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let archive = library("libclearstream_iwarp.a");
+    let link = [archive.to_str().unwrap(), "-lpthread", "-ldl", "-lm"];
+    let program = compiled("tests/verbs.c", folder.path(), &link);
+    assert_eq!(run(&mut Command::new(program)), "every verb\n");
 }

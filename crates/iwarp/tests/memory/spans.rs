@@ -79,15 +79,16 @@ proptest! {
 
 #[test]
 fn long_copies_are_whole() {
-    let region = Region::new(300_001).unwrap();
-    let bytes: Vec<u8> = (0..299_990_u32).map(|index| (index * 7 % 251) as u8).collect();
+    let length = if cfg!(miri) { 20_000 } else { 300_000 };
+    let region = Region::new(length + 1).unwrap();
+    let bytes: Vec<u8> = (0..length as u32 - 10).map(|index| (index * 7 % 251) as u8).collect();
     for at in [0, 1, 7, 8, 9] {
         region.write(at, &bytes);
         assert!(region.to_vec(at, bytes.len()) == bytes);
-        let part = region.span().slice(at + 5, 100_003);
+        let part = region.span().slice(at + 5, length / 3 + 3);
         let mut chunks = Vec::new();
         part.each_chunk(|chunk| chunks.extend_from_slice(chunk));
-        assert!(chunks == bytes[5..100_008]);
+        assert!(chunks == bytes[5..length / 3 + 8]);
     }
 }
 
