@@ -86,12 +86,7 @@ impl Buffer {
     /// Gives it away to requests.
     #[must_use]
     pub fn lend(self) -> Loan {
-        // An empty buffer is at the same place as its neighbour, and needs no
-        // memory.
-        if !self.is_empty() {
-            lent(&self.extent).insert(self.extent.start(), self.extent.clone());
-        }
-        Loan { extent: Some(self.extent) }
+        Loan::new(self.extent)
     }
 }
 
@@ -128,6 +123,15 @@ pub struct Loan {
 }
 
 impl Loan {
+    fn new(extent: Arc<Extent>) -> Self {
+        // An empty buffer is at the same place as its neighbour, and needs no
+        // memory.
+        if extent.length() > 0 {
+            lent(&extent).insert(extent.start(), extent.clone());
+        }
+        Self { extent: Some(extent) }
+    }
+
     /// Where it is, for a request.
     ///
     /// # Panics
@@ -168,7 +172,9 @@ impl Loan {
         if Arc::get_mut(&mut extent).is_some() {
             return Ok(Buffer { extent });
         }
-        Err(Buffer { extent }.lend())
+        // No `Buffer` even for a moment: that would be a reference to bytes that
+        // somebody may be writing.
+        Err(Self::new(extent))
     }
 
     fn extent(&self) -> &Arc<Extent> {
