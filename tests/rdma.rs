@@ -215,10 +215,12 @@ fn refuses_what_makes_no_sense_before_anybody_is_asked() {
     refused(&["send", "--local", "-q", "0"], &["0 queue pairs", "1 to 1024"]);
     refused(&["read", "--local", "--revision", "3"], &["revision 3", "1 or 2"]);
     refused(&["write", "--local", "-q", "1000", "--size", "8MiB"], &["choose fewer"]);
+    refused(&["write", "--local", "--inline", "1MiB"], &["--inline 1MiB"]);
     refused(&["write", "--local", "--core", "4095"], &["core 4095"]);
     refused(&["write", "--local", "--far-core", "4095"], &["core 4095"]);
     refused(&["write"], &["--local", "rdma serve"]);
     refused(&["ping", "--local", "--size", "25"], &["26 to 65535"]);
+    refused(&["ping", "--local", "--once"], &["--serve"]);
     refused(&["ping", "--serve", "--size", "70000"], &["26 to 65535"]);
     run(&["rdma", "write", "--local", "--size", "big"]).refused_by_usage("`all`");
     run(&["rdma", "send", "--local", "--latency", "--both-ways"]).refused_by_usage("--both-ways");
@@ -256,7 +258,8 @@ fn says_what_is_wrong_with_the_other_end() {
 fn one_test_at_a_time() {
     let far = FarEnd::start(&["serve"]);
     let target = far.target();
-    let mut first = clearstream(&["rdma", "write", &target, "-t", "30s", "--wait", "sleep"]).spawn().unwrap();
+    let long = ["rdma", "write", &target, "-t", "30s", "-O", "0s", "--wait", "sleep"];
+    let mut first = clearstream(&long).spawn().unwrap();
     connected(&mut first);
     let busy = || run(&["rdma", "write", &target, "-n", "1", "-O", "0s"]);
     busy().refused(4, &["busy", "try again"]);

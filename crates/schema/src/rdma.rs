@@ -419,7 +419,8 @@ pub struct PingSummary {
     pub revision: u8,
     /// CRCs are made and checked, both ways.
     pub crc: bool,
-    /// From the call of connect to the established queue pair.
+    /// From the call of connect until the first message may leave: off this host
+    /// 10 ms of it let a peer settle that needs that (siw).
     pub connect_ns: u64,
     /// Rounds made.
     pub round_count: u64,

@@ -57,6 +57,14 @@ impl Progress {
         }
     }
 
+    /// Runs what writes to standard output, with the bar out of its way.
+    pub fn beside<T>(&self, write: impl FnOnce() -> T) -> T {
+        match &self.bar {
+            Some(bar) => bar.suspend(write),
+            None => write(),
+        }
+    }
+
     /// Writes a line above the bar.
     pub fn note(&self, text: &str) {
         match &self.bar {

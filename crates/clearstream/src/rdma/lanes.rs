@@ -132,6 +132,13 @@ impl Lanes {
         end: End,
     ) -> Result<Self, RdmaError> {
         let shape = Shape::of(config, operation)?;
+        let most = rnic.attributes().max_inline_bytes;
+        if config.inline.0 > u64::from(most) {
+            return Err(RdmaError::Option(format!(
+                "--inline {}: at most {most} bytes are copied",
+                config.inline
+            )));
+        }
         let domain = ProtectionDomain::new(rnic);
         let channel = CompletionChannel::new()?;
         let (sends, receives) = (shape.depth + EXTRA_SENDS, shape.receives());
@@ -388,6 +395,8 @@ pub fn connect_options(config: &RdmaConfig, opening: Opening) -> ConnectOptions 
         markers: config.markers,
         revision: config.revision,
         large_fpdus: config.large_fpdus,
+        // The far end is our own, which takes what comes at once.
+        settle: Some(Duration::ZERO),
         ..ConnectOptions::default()
     }
 }

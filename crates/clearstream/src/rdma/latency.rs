@@ -246,7 +246,7 @@ pub fn measure(
     stop: &AtomicBool,
     mut enough: impl FnMut(u64) -> bool,
 ) -> Result<Samples, RdmaError> {
-    let mut samples = Samples::new();
+    let mut samples = Samples::default();
     while !enough(ping_pong.number) {
         match ping_pong.exchange(all, stop)? {
             Some(time) => samples.add(time),

@@ -21,9 +21,6 @@ use super::{
 
 /// How long a server may take for each of its steps.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Linux's siw loses what arrives right behind its reply, before its socket
-/// has changed hands.
-const SETTLE: Duration = Duration::from_millis(20);
 /// How long the connection may take to end.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -78,9 +75,8 @@ pub fn run(
     };
     let agreed = ping.wire.connect(peer, &options)?.clone();
     let connect_ns = nanoseconds(start.elapsed());
-    std::thread::sleep(SETTLE);
 
-    let mut samples = Samples::new();
+    let mut samples = Samples::default();
     let (mut mismatches, mut made) = (0, 0);
     let begun = Instant::now();
     while config.rounds().is_none_or(|count| made < count) {

@@ -19,15 +19,15 @@ pub struct Samples {
     most: u64,
 }
 
-impl Samples {
-    /// None yet.
-    #[must_use]
-    pub fn new() -> Self {
+impl Default for Samples {
+    fn default() -> Self {
         let times = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS)
             .unwrap_or_else(|_| unreachable!("1 to an hour in three digits is a histogram"));
         Self { times, least: u64::MAX, most: 0 }
     }
+}
 
+impl Samples {
     /// One more.
     pub fn add(&mut self, time: Duration) {
         let ns = nanoseconds(time);
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn order_statistics_of_known_times() {
-        let mut samples = Samples::new();
+        let mut samples = Samples::default();
         assert_eq!(samples.latency(), None);
         for microseconds in 1..=1000 {
             samples.add(Duration::from_micros(microseconds));

@@ -1,17 +1,14 @@
 //! `clearstream rdma ping`
 
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     time::{Duration, Instant},
 };
 
 use clearstream_schema::rdma::{PING_LEAST_BYTES, PING_MOST_BYTES, PingConfig, PingSummary};
 use serde::Serialize;
 
-use super::{
-    TargetArgs,
-    serve::{ListenArgs, serve},
-};
+use super::{TargetArgs, serve::serve};
 use crate::{
     exit::CommandError,
     interrupt,
@@ -29,8 +26,12 @@ pub struct PingArgs {
     /// Be the server: rping clients and ours may come, one after the other or at once
     #[arg(long, conflicts_with_all = ["host", "local", "json", "interval", "revision", "no_crc"])]
     serve: bool,
-    #[command(flatten)]
-    listen: ListenArgs,
+    /// Address to listen on with --serve; loopback when absent
+    #[arg(long, short = 'a', value_name = "ADDRESS")]
+    listen: Option<IpAddr>,
+    /// End a server when the first client was served
+    #[arg(long)]
+    once: bool,
     /// Print the text of every ping
     #[arg(long, short = 'v', conflicts_with = "json")]
     verbose: bool,
@@ -66,11 +67,15 @@ impl PingArgs {
             verify: self.config.verify,
             rounds: self.config.count.filter(|count| *count > 0),
         };
-        let service = Service { ping, tests: false, once: self.listen.once };
-        serve(SocketAddr::new(self.listen.listen, self.target.port), service, self.verbose)
+        let service = Service { ping, tests: false, once: self.once };
+        let listen = self.listen.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        serve(SocketAddr::new(listen, self.target.port), service, self.verbose)
     }
 
     fn ask(self) -> Result<(), CommandError> {
+        if self.listen.is_some() || self.once {
+            return Err(CommandError::usage("--listen and --once are for a server: say --serve too"));
+        }
         let stop = interrupt::stop_flag()?;
         let target = self.target.find()?;
         let mut view = View::new(&self.config, self.verbose);

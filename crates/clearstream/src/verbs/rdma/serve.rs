@@ -15,29 +15,22 @@ use crate::{
 /// Be the far end of pings and measurements.
 #[derive(Debug, clap::Args)]
 pub struct ServeArgs {
-    #[command(flatten)]
-    listen: ListenArgs,
+    /// Address to listen on; another than loopback only when asked
+    #[arg(long, short = 'a', value_name = "ADDRESS", default_value = "127.0.0.1")]
+    listen: IpAddr,
     /// Port to listen on
     #[arg(long, short = 'p', value_name = "PORT", default_value_t = rping::PORT)]
     port: u16,
-}
-
-/// Where and for how long is listened.
-#[derive(Debug, clap::Args)]
-pub(super) struct ListenArgs {
-    /// Address to listen on; another than loopback only when asked
-    #[arg(long, short = 'a', value_name = "ADDRESS", default_value = "127.0.0.1")]
-    pub(super) listen: IpAddr,
     /// End when the first peer was served
     #[arg(long)]
-    pub(super) once: bool,
+    once: bool,
 }
 
 impl ServeArgs {
     /// Does it.
     pub fn run(self) -> Result<(), CommandError> {
-        let service = Service { ping: PingService::default(), tests: true, once: self.listen.once };
-        serve(SocketAddr::new(self.listen.listen, self.port), service, false)
+        let service = Service { ping: PingService::default(), tests: true, once: self.once };
+        serve(SocketAddr::new(self.listen, self.port), service, false)
     }
 }
 

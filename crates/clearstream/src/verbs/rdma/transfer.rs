@@ -109,8 +109,11 @@ impl<'a> View<'a> {
         if self.json {
             return;
         }
-        self.progress = None;
-        if let Err(error) = output::line(text) {
+        let written = match &self.progress {
+            Some(progress) => progress.beside(|| output::line(text)),
+            None => output::line(text),
+        };
+        if let Err(error) = written {
             self.failed.get_or_insert(error);
         }
     }
