@@ -190,6 +190,23 @@ pub enum Completed {
     ReceiveImmediate,
 }
 
+impl Operation {
+    /// What its completion says that it was.
+    #[must_use]
+    pub fn completed(&self) -> Completed {
+        match self {
+            Self::Send { .. } => Completed::Send,
+            Self::Write { .. } => Completed::Write,
+            Self::Read { .. } => Completed::Read,
+            Self::Immediate { .. } => Completed::Immediate,
+            Self::FetchAdd { .. } => Completed::FetchAdd,
+            Self::CompareSwap { .. } => Completed::CompareSwap,
+            Self::BindWindow { .. } => Completed::BindWindow,
+            Self::LocalInvalidate { .. } => Completed::LocalInvalidate,
+        }
+    }
+}
+
 /// What a completion queue holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use super::{PostError, Side};
 use crate::memory::Span;
 use crate::stag::QueuePairId;
-use crate::work::{Completed, Completion, Operation, Segment, SendRequest, Status};
+use crate::work::{Completion, Operation, Segment, SendRequest, Status};
 
 /// How far a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,20 +164,10 @@ pub(super) fn answered(operation: &Operation) -> bool {
 }
 
 fn completion(id: QueuePairId, entry: &Entry, status: Status) -> Completion {
-    let completed = match entry.request.operation {
-        Operation::Send { .. } => Completed::Send,
-        Operation::Write { .. } => Completed::Write,
-        Operation::Read { .. } => Completed::Read,
-        Operation::Immediate { .. } => Completed::Immediate,
-        Operation::FetchAdd { .. } => Completed::FetchAdd,
-        Operation::CompareSwap { .. } => Completed::CompareSwap,
-        Operation::BindWindow { .. } => Completed::BindWindow,
-        Operation::LocalInvalidate { .. } => Completed::LocalInvalidate,
-    };
     Completion {
         id: entry.request.id,
         queue_pair: id,
-        completed,
+        completed: entry.request.operation.completed(),
         status,
         bytes: if status == Status::Success { entry.bytes } else { 0 },
         immediate: None,

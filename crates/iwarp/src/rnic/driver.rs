@@ -9,7 +9,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
         Arc, Mutex, OnceLock, TryLockError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Instant,
 };
@@ -48,6 +48,8 @@ pub(crate) struct Driver {
     rung: AtomicBool,
     asleep: AtomicBool,
     doorbell: Option<OwnedFd>,
+    /// How many connections there are, for a look without the turn.
+    count: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -95,6 +97,7 @@ impl Driver {
             rung: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
             doorbell: None,
+            count: AtomicUsize::new(0),
         }
     }
 
@@ -177,6 +180,12 @@ impl Driver {
         }
     }
 
+    /// Whether the epoll must know at once what to look out for. An engine that
+    /// looks at a few sockets itself tells it before it sleeps.
+    pub(super) fn is_eager(&self) -> bool {
+        self.doorbell.is_none() || self.count.load(Ordering::Acquire) > FEW
+    }
+
     fn watch(&self, link: &Link) {
         let Some(epoll) = self.epoll.get() else { return };
         link.watch(|socket, read, write| {
@@ -215,12 +224,14 @@ impl Driver {
             self.overdue(&mut turn, &mut turned);
         }
         turned.more |= !turn.again.is_empty();
+        self.count.store(turn.links.len(), Ordering::Release);
         turned
     }
 
     /// Sleeps until a socket has something to do, a doorbell rings or `end`.
     pub(super) fn sleep(&self, end: Option<Instant>) -> Result<(), VerbsError> {
         let epoll = self.epoll()?;
+        locked(&self.turn).links.iter().for_each(|link| link.rewatch());
         self.asleep.store(true, Ordering::SeqCst);
         // Under their mutexes: see `ring`.
         if locked(&self.bells).is_empty() && locked(&self.changes).is_empty() {
@@ -317,6 +328,10 @@ impl Driver {
                 }
                 Change::Leave(id) => remove(turn, id),
             }
+        }
+        let few_before = self.count.swap(turn.links.len(), Ordering::AcqRel) <= FEW;
+        if few_before && turn.links.len() > FEW {
+            turn.links.iter().for_each(|link| link.rewatch());
         }
     }
 }

@@ -31,7 +31,7 @@ use crate::{
         wire::{Visit, Wire},
     },
     stag::QueuePairId,
-    work::{Completed, Completion, Operation, ReceiveRequest, SendRequest, Status},
+    work::{Completed, Completion, ReceiveRequest, SendRequest, Status},
 };
 
 /// How long a connection that this side has ended may wait for the peer's end.
@@ -287,9 +287,21 @@ impl Link {
         self.for_drivers(|driver| driver.leave(self.id));
     }
 
+    /// Tells its epolls what they have not been told yet.
+    pub(super) fn rewatch(&self) {
+        if let Some(wire) = locked(&self.wire).as_mut() {
+            self.tell_epolls(wire);
+        }
+    }
+
     /// What an epoll should look out for: the peer's bytes, room for ours.
     pub(super) fn watch(&self, act: impl FnOnce(&Socket, bool, bool)) {
-        if let Some(wire) = locked(&self.wire).as_ref() {
+        if let Some(wire) = locked(&self.wire).as_mut() {
+            // An engine's only epoll knows all from here on; of two epolls each
+            // was told what changed.
+            if self.engine.is_some() {
+                wire.watched = (wire.ended, wire.blocked);
+            }
             act(&wire.socket, !wire.ended, wire.blocked);
         }
     }
@@ -322,7 +334,7 @@ impl Link {
         // Seen by posters from here on as with the machine.
         self.outstanding.store(wire.machine.outstanding() + inbox.len(), Ordering::Release);
         while let Some(request) = inbox.pop_front() {
-            let (id, completed) = (request.id, kind(&request.operation));
+            let (id, completed) = (request.id, request.operation.completed());
             if wire.machine.post_send(request).is_err() {
                 self.sends.push(flushed(self.id, id, completed));
             }
@@ -383,8 +395,15 @@ impl Link {
             self.end(wire, visit);
         }
         visit.deadline = wire.deadline;
+        if !visit.over && self.engine.as_ref().is_none_or(|engine| engine.is_eager()) {
+            self.tell_epolls(wire);
+        }
+    }
+
+    /// What an epoll is to look out for may have changed.
+    fn tell_epolls(&self, wire: &mut Wire) {
         let wanted = (wire.ended, wire.blocked);
-        if !visit.over && wire.watched != wanted {
+        if wire.watched != wanted {
             wire.watched = wanted;
             self.for_drivers(|driver| driver.rewatch(self.id, &wire.socket, !wire.ended, wire.blocked));
         }
@@ -438,7 +457,7 @@ impl Link {
         let mut inbox = locked(&self.inbox);
         self.waiting.store(0, Ordering::Release);
         while let Some(request) = inbox.pop_front() {
-            self.sends.push(flushed(self.id, request.id, kind(&request.operation)));
+            self.sends.push(flushed(self.id, request.id, request.operation.completed()));
         }
     }
 
@@ -475,18 +494,5 @@ fn flushed(queue_pair: QueuePairId, id: u64, completed: Completed) -> Completion
         immediate: None,
         invalidated: None,
         solicited: false,
-    }
-}
-
-fn kind(operation: &Operation) -> Completed {
-    match operation {
-        Operation::Send { .. } => Completed::Send,
-        Operation::Write { .. } => Completed::Write,
-        Operation::Read { .. } => Completed::Read,
-        Operation::Immediate { .. } => Completed::Immediate,
-        Operation::FetchAdd { .. } => Completed::FetchAdd,
-        Operation::CompareSwap { .. } => Completed::CompareSwap,
-        Operation::BindWindow { .. } => Completed::BindWindow,
-        Operation::LocalInvalidate { .. } => Completed::LocalInvalidate,
     }
 }
