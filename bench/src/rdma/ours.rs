@@ -2,9 +2,13 @@
 //! with messages.
 //!
 //! ```text
-//! clearstream-bench iwarp serve PORT CORE inline|engine
-//! clearstream-bench iwarp send|write|stream|both|many ADDRESS PORT CORE inline|engine plain|crc SIZE COUNT QUEUE_PAIRS
+//! clearstream-bench iwarp serve PORT CORE inline|sleep|engine
+//! clearstream-bench iwarp send|write|stream|both|many ADDRESS PORT CORE inline|sleep|engine plain|crc SIZE COUNT QUEUE_PAIRS
 //! ```
+//!
+//! `inline` polls and never sleeps; `sleep` moves its bytes itself too, but
+//! leaves the core to the other end whenever there is nothing to do; `engine`
+//! has an engine move them.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -15,8 +19,8 @@ use clearstream_iwarp::{
     memory::{Access, Region},
     stag::Stag,
     verbs::{
-        AcceptOptions, ConnectOptions, Incoming, Listener, Progress, ProtectionDomain, Rnic, RnicOptions,
-        State,
+        AcceptOptions, CompletionChannel, ConnectOptions, Incoming, Listener, Notify, Progress,
+        ProtectionDomain, Rnic, RnicOptions, State,
         raw::{
             Completion, CompletionQueue, Data, Operation, QueuePair, QueuePairOptions, ReceiveRequest,
             Segment, SendRequest,
@@ -31,6 +35,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 const DEPTH: u32 = 256;
 /// Bytes that a stream has outstanding, roughly.
 const WINDOW_BYTES: u32 = 8 << 20;
+/// Send buffer of ends that share a core; the kernel doubles it.
+const SHARED_BUFFER_BYTES: usize = 256 << 10;
 /// Every so many requests of a ping-pong have a completion.
 const SIGNALED: u64 = 64;
 /// Private data: kind, size, count, queue pairs, tag and address.
@@ -138,8 +144,8 @@ struct Adapter {
     rnic: Rnic,
     domain: ProtectionDomain,
     completions: CompletionQueue,
-    /// An engine moves the bytes: waiting leaves it the core.
-    offloaded: bool,
+    /// What is waited for, where waiting leaves the core to others.
+    channel: Option<CompletionChannel>,
     /// Sent from.
     source: Segment,
     /// Received into, and written by the peer.
@@ -149,18 +155,23 @@ struct Adapter {
 
 impl Adapter {
     fn open(core: u32, progress: &str, size: u32, queue_pairs: u32) -> Result<Self, Failure> {
+        let sleeps = progress != "inline";
         let progress = match progress {
-            "inline" => {
+            "inline" | "sleep" => {
                 affinity::pin_to(core)?;
                 Progress::Inline
             }
             "engine" => Progress::Offloaded { cores: vec![core] },
-            other => return Err(format!("{other} is neither inline nor engine").into()),
+            other => return Err(format!("{other} is not inline, sleep or engine").into()),
         };
-        let offloaded = progress != Progress::Inline;
-        let rnic = Rnic::open(RnicOptions { progress, ..RnicOptions::default() })?;
+        // Ends that take turns on a core do best when what is in flight stays
+        // in its cache.
+        let shares = sleeps && progress == Progress::Inline;
+        let send_buffer_bytes = shares.then_some(SHARED_BUFFER_BYTES);
+        let rnic = Rnic::open(RnicOptions { progress, send_buffer_bytes, ..RnicOptions::default() })?;
         let domain = ProtectionDomain::new(&rnic);
-        let completions = CompletionQueue::new(&rnic, 2 * DEPTH * queue_pairs, 0, None)?;
+        let channel = if sleeps { Some(CompletionChannel::new()?) } else { None };
+        let completions = CompletionQueue::new(&rnic, 2 * DEPTH * queue_pairs, 0, channel.as_ref())?;
         let (from, landing) = (Region::new(size as usize)?, Region::new(size as usize)?);
         // Touched, so that the first round does not meet the kernel's zero page.
         from.write(0, &vec![7; size as usize]);
@@ -171,7 +182,7 @@ impl Adapter {
         };
         let source = register(&from, Access::NONE)?;
         let target = register(&landing, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
-        Ok(Self { domain, completions, offloaded, source, target, landing, rnic })
+        Ok(Self { domain, completions, channel, source, target, landing, rnic })
     }
 
     fn queue_pair(&self) -> Result<QueuePair, Failure> {
@@ -198,11 +209,14 @@ impl Adapter {
     /// The next completion, polled for.
     fn next(&self) -> Result<Completion, Failure> {
         loop {
-            let completion = if self.offloaded {
-                self.completions.wait(Duration::from_secs(1))?
-            } else {
-                self.completions.poll_one()?
-            };
+            let mut completion = self.completions.poll_one()?;
+            if let (None, Some(channel)) = (&completion, &self.channel) {
+                self.completions.arm(Notify::Next)?;
+                completion = self.completions.poll_one()?;
+                if completion.is_none() {
+                    let _ = channel.next(Some(Duration::from_secs(1)));
+                }
+            }
             if let Some(completion) = completion {
                 return match completion.status {
                     Status::Success => Ok(completion),
