@@ -22,6 +22,7 @@ use crate::{
     rdmap::{Opcode, Terminate, queue},
     rnic::{
         ConnectError, Incoming,
+        device::Attributes,
         link::{Age, Link},
         queue_pair::Handle,
         setup::{FrameReader, Prepared, await_socket, connected, send_all, socket},
@@ -251,7 +252,7 @@ impl Attempt {
             return Err(ConnectError::Option(MpaError::NoMatchingRtr));
         }
         let request = initiate(&offer).encode().map_err(ConnectError::Option)?;
-        begin(&handle.link)?;
+        begin(&handle.link, options.ird.max(options.ord))?;
         let now = Instant::now();
         let mut attempt = Self {
             handle,
@@ -406,7 +407,7 @@ pub(super) fn accept(
     incoming: Incoming,
     options: &AcceptOptions,
 ) -> Result<Established, ConnectError> {
-    begin(link)?;
+    begin(link, options.ird.max(options.ord))?;
     let outcome = answer(link, incoming, options);
     if outcome.is_err() {
         link.turn_age(Age::SettingUp, Age::Fresh);
@@ -462,7 +463,11 @@ fn establish(
     Ok(established)
 }
 
-fn begin(link: &Link) -> Result<(), ConnectError> {
+fn begin(link: &Link, reads: u16) -> Result<(), ConnectError> {
+    let most = Attributes::NOW.max_reads;
+    if reads > most {
+        return Err(ConnectError::Reads { asked: reads, most });
+    }
     if link.turn_age(Age::Fresh, Age::SettingUp) { Ok(()) } else { Err(ConnectError::State(link.state())) }
 }
 

@@ -122,15 +122,7 @@ impl Rnic {
     /// What it can do.
     #[must_use]
     pub fn attributes(&self) -> Attributes {
-        Attributes {
-            max_depth: 1 << 16,
-            max_completions: 1 << 22,
-            max_segments: 16,
-            max_inline_bytes: 4096,
-            max_message_bytes: u32::MAX,
-            max_reads: 128,
-            max_private_data_bytes: PRIVATE_DATA_MAX as u32,
-        }
+        Attributes::NOW
     }
 
     /// How it was opened.
@@ -154,6 +146,17 @@ impl Rnic {
 }
 
 impl Attributes {
+    /// Of every RNIC of this version.
+    pub(super) const NOW: Self = Self {
+        max_depth: 1 << 16,
+        max_completions: 1 << 22,
+        max_segments: 16,
+        max_inline_bytes: 4096,
+        max_message_bytes: u32::MAX,
+        max_reads: 128,
+        max_private_data_bytes: PRIVATE_DATA_MAX as u32,
+    };
+
     pub(super) fn check(what: &'static str, asked: u32, most: u32) -> Result<(), VerbsError> {
         if (1..=most).contains(&asked) {
             return Ok(());

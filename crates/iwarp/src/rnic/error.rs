@@ -63,6 +63,14 @@ pub enum ConnectError {
     /// What the set-up frames cannot carry.
     #[error("{0}")]
     Option(#[source] MpaError),
+    /// More Reads than an RNIC has outstanding.
+    #[error("ird and ord of {asked} is out of range: choose at most {most}")]
+    Reads {
+        /// What was asked for.
+        asked: u16,
+        /// The most.
+        most: u16,
+    },
     /// TCP failed.
     #[error("{step} {peer}: {source}")]
     Tcp {

@@ -2,14 +2,13 @@
 //! requests get to it.
 //!
 //! Who may do what at a time: the machine and the socket are behind one mutex,
-//! which is held over system calls and only ever *tried* on the way of a
-//! request. With an engine posters leave their requests in the inbox and ring.
-//! Inline a poster that does not get the wire does the same, and comes back
-//! until somebody has taken them in. Receives are posted to a queue with a
-//! mutex of its own.
+//! which is held over system calls. With an engine posters leave their requests
+//! in the inbox, whose mutex is not, and ring; inline they post to the machine
+//! themselves. Receives are posted to a queue with a mutex of its own.
 
 use std::{
     collections::VecDeque,
+    hint,
     net::Shutdown,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, TryLockError,
@@ -28,6 +27,7 @@ use crate::{
         domain::Domain,
         driver::Driver,
         locked,
+        shared_receive_queue::{post_all, post_each},
         wire::{Visit, Wire},
     },
     stag::QueuePairId,
@@ -36,6 +36,9 @@ use crate::{
 
 /// How long a connection that this side has ended may wait for the peer's end.
 const LINGER: Duration = Duration::from_secs(10);
+
+/// How often a poster looks for the wire before it lets others run.
+const TRIES_PER_YIELD: u32 = 64;
 
 /// The ages of a queue pair, as its posters see them without the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,8 +177,8 @@ impl Link {
         }
     }
 
-    /// Posts sends: to the machine if it is free and the caller moves the
-    /// bytes, else to the inbox.
+    /// Posts sends: into the inbox of an engine, or to the machine itself when
+    /// the caller moves the bytes.
     pub(super) fn post_sends(
         self: &Arc<Self>,
         requests: impl IntoIterator<Item = SendRequest>,
@@ -183,52 +186,31 @@ impl Link {
         if self.age() != Age::Live || self.state() != State::Rts {
             return Err(ListError { posted: 0, error: PostError::NotConnected });
         }
-        let mut posted = 0;
-        let refused = |posted| move |error| ListError { posted, error };
-        if self.engine.is_none()
-            && let Some(mut slot) = self.try_wire()
-        {
-            let Some(wire) = slot.as_mut() else { return Err(refused(0)(PostError::NotConnected)) };
-            self.take_in(wire);
-            let mut outcome = Ok(());
-            for request in requests {
-                outcome = wire.machine.post_send(request).map_err(refused(posted));
-                if outcome.is_err() {
-                    break;
-                }
-                posted += 1;
-            }
+        let Some(engine) = &self.engine else {
+            let mut slot = self.wire_soon();
+            let Some(wire) = slot.as_mut() else {
+                return Err(ListError { posted: 0, error: PostError::NotConnected });
+            };
+            let outcome = post_each(requests, |request| wire.machine.post_send(request));
             let visit = self.move_bytes(wire, true, &mut [], 0);
             self.leave(slot, visit);
             return outcome;
-        }
+        };
         let ord = self.established.get().map_or(0, |established| established.ord);
-        let mut outcome = Ok(());
-        {
+        let outcome = {
             let mut inbox = locked(&self.inbox);
-            for request in requests {
-                let room = inbox.len() + self.outstanding.load(Ordering::Acquire) < self.limits.send_queue;
-                outcome = if room { self.limits.check(&request, ord) } else { Err(PostError::Full) }
-                    .map_err(refused(posted));
-                if outcome.is_err() {
-                    break;
+            let outcome = post_each(requests, |request| {
+                if inbox.len() + self.outstanding.load(Ordering::Acquire) >= self.limits.send_queue {
+                    return Err(PostError::Full);
                 }
+                self.limits.check(&request, ord)?;
                 inbox.push_back(request);
-                posted += 1;
-            }
+                Ok(())
+            });
             self.waiting.store(inbox.len(), Ordering::Release);
-        }
-        match &self.engine {
-            Some(engine) => engine.ring(self),
-            // Another thread has the wire, for one system call. Either it takes
-            // them in on its next visit, or it is done this way.
-            None => {
-                while self.waiting.load(Ordering::Acquire) > 0 {
-                    self.drive(&mut [], 0);
-                    thread::yield_now();
-                }
-            }
-        }
+            outcome
+        };
+        engine.ring(self);
         outcome
     }
 
@@ -311,6 +293,20 @@ impl Link {
             Ok(slot) => Some(slot),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// The wire, which another thread has for one system call at most. A queue
+    /// of waiting threads would be unfair: one that polls all the time hardly
+    /// ever lets a woken one have it.
+    fn wire_soon(&self) -> MutexGuard<'_, Option<Wire>> {
+        let mut tries = 0u32;
+        loop {
+            if let Some(slot) = self.try_wire() {
+                return slot;
+            }
+            tries += 1;
+            if tries.is_multiple_of(TRIES_PER_YIELD) { thread::yield_now() } else { hint::spin_loop() }
         }
     }
 
@@ -470,18 +466,6 @@ impl Link {
             self.receives.push(flushed(self.id, request.id, Completed::Receive));
         }
     }
-}
-
-/// Posts receives to a queue in order.
-pub(super) fn post_all(
-    queue: &Mutex<ReceiveQueue>,
-    requests: impl IntoIterator<Item = ReceiveRequest>,
-) -> Result<(), ListError> {
-    let mut queue = locked(queue);
-    for (posted, request) in requests.into_iter().enumerate() {
-        queue.post(request).map_err(|error| ListError { posted, error })?;
-    }
-    Ok(())
 }
 
 fn flushed(queue_pair: QueuePairId, id: u64, completed: Completed) -> Completion {

@@ -1,12 +1,10 @@
-//! Receive queues that several queue pairs share.
+//! Receive queues that several queue pairs share; lists of requests.
 
 use std::sync::{Arc, Mutex};
 
 use crate::{
-    queue_pair::ReceiveQueue,
-    rnic::{
-        ListError, ProtectionDomain, VerbsError, device::Attributes, domain::Domain, link::post_all, locked,
-    },
+    queue_pair::{PostError, ReceiveQueue},
+    rnic::{ListError, ProtectionDomain, VerbsError, device::Attributes, domain::Domain, locked},
     work::ReceiveRequest,
 };
 
@@ -55,4 +53,24 @@ impl SharedReceiveQueue {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
+
+/// Posts requests in order, up to the first that is refused.
+pub(super) fn post_each<T>(
+    requests: impl IntoIterator<Item = T>,
+    mut post: impl FnMut(T) -> Result<(), PostError>,
+) -> Result<(), ListError> {
+    for (posted, request) in requests.into_iter().enumerate() {
+        post(request).map_err(|error| ListError { posted, error })?;
+    }
+    Ok(())
+}
+
+/// Posts receives to a queue in order.
+pub(super) fn post_all(
+    queue: &Mutex<ReceiveQueue>,
+    requests: impl IntoIterator<Item = ReceiveRequest>,
+) -> Result<(), ListError> {
+    let mut queue = locked(queue);
+    post_each(requests, |request| queue.post(request))
 }

@@ -117,6 +117,10 @@ fn too_much_private_data_and_wrong_options_are_refused_before_anything_is_sent()
     assert!(matches!(refused(long), ConnectError::Option(MpaError::PrivateData { most: 512, .. })));
     assert!(matches!(refused(ConnectOptions { revision: 3, ..plain() }), ConnectError::Option(_)));
     assert!(matches!(refused(ConnectOptions { peer_to_peer: true, ..plain() }), ConnectError::Option(_)));
+    for (ird, ord) in [(129, 1), (1, 0x3fff)] {
+        let many = ConnectOptions { ird, ord, ..ConnectOptions::default() };
+        assert!(matches!(refused(many), ConnectError::Reads { most: 128, .. }));
+    }
     let error = refused(plain());
     assert!(matches!(&error, ConnectError::Tcp { .. }), "{error:?}");
     assert!(error.to_string().contains("127.0.0.1:1"), "{error}");
