@@ -42,13 +42,16 @@ pub(super) fn enough_flows(ratios: &[f64]) -> u64 {
     (of_one / (SHARE_TOLERANCE / 2.0)).powi(2).ceil() as u64
 }
 
+/// A fit with the shares that it is of.
+type FitOf = (Option<ShareFit>, fn(&GatewayProof) -> Option<f64>);
+
 /// How one direction is shared.
 struct Direction<'a> {
     what: &'static str,
     /// Network of the hosts that choose.
     network: &'a str,
-    opened: (Option<ShareFit>, fn(&GatewayProof) -> Option<f64>),
-    asked: (Option<ShareFit>, fn(&GatewayProof) -> Option<f64>),
+    opened: FitOf,
+    asked: FitOf,
 }
 
 /// Shares that are not those of the weights.
