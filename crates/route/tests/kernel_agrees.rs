@@ -29,17 +29,34 @@ fn in_namespace(script: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// Waits, ten seconds at most, for what the kernel does by its workers after
+/// `ip` has ended: an interface's carrier (net/core/link_watch.c), and the local
+/// route of an IPv6 address, which comes with the end of duplicate address
+/// detection also where there is none (addrconf_dad_work of net/ipv6/addrconf.c).
+fn until_usable(interface: &str, addresses: impl Iterator<Item = IpAddr>) -> String {
+    let until = |condition: String| {
+        format!("n=0; until {condition}; do n=$((n+1)); [ $n -lt 500 ] || exit 9; sleep 0.02; done\n")
+    };
+    let carrier = until(format!("ip -o link show dev {interface} | grep -q 'state UP'"));
+    let local = |address: IpAddr| until(format!("ip -6 route show table local {address} | grep -q ^local"));
+    carrier + &addresses.filter(IpAddr::is_ipv6).map(local).collect::<String>()
+}
+
 /// A host's routing in the words of `ip`.
 fn script(routing: &HostRouting) -> String {
     let mut text = String::new();
     for interface in &routing.interfaces {
         let name = &interface.name;
         let _ = writeln!(text, "ip link add {name} type veth peer name {name}p");
-        let _ = writeln!(text, "ip link set {name} up; ip link set {name}p up");
+        let _ = writeln!(text, "ip link set {name}p up; ip link set {name} up");
         for address in &interface.addresses {
             let nodad = if address.value.address.is_ipv6() { " nodad" } else { "" };
             let _ = writeln!(text, "ip address add {} dev {name}{nodad}", address.value);
         }
+    }
+    for interface in &routing.interfaces {
+        let addresses = interface.addresses.iter().map(|address| address.value.address);
+        text.push_str(&until_usable(&interface.name, addresses));
     }
     for nexthop in &routing.nexthops {
         let words = match &nexthop.target {
@@ -361,9 +378,10 @@ const SEED: u32 = 1_234_567;
 
 /// What a namespace needs to choose among four gateways of both families.
 fn choice_script(policy: &str, members: [u32; 4], kind: &str) -> String {
-    let mut text = "ip link add e0 type veth peer name e0p; ip link set e0 up; ip link set e0p up\n\
+    let mut text = "ip link add e0 type veth peer name e0p; ip link set e0p up; ip link set e0 up\n\
         ip address add 10.1.0.1/16 dev e0; ip address add fd01::1/64 dev e0 nodad\n"
         .to_owned();
+    text.push_str(&until_usable("e0", "fd01::1".parse::<IpAddr>().into_iter()));
     for key in ["net.ipv4.fib_multipath_hash_policy", "net.ipv6.fib_multipath_hash_policy"] {
         let _ = writeln!(text, "sysctl -qw {key}={policy}");
     }
