@@ -4,7 +4,12 @@
 
 mod common;
 
-use std::{fs, path::Path, time::Duration};
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Read as _},
+    path::Path,
+    time::Duration,
+};
 
 use common::{Lab, alive, assert_valid, children, clearstream, eventually, finish, run, signal};
 
@@ -50,11 +55,41 @@ fn root_a_lab_runs_commands_and_leaves_nothing() {
         text.split("mdev = ").nth(1).and_then(|rest| rest.split('/').next()).unwrap().parse().unwrap();
     assert!((9.99..15.0).contains(&minimum), "{text}");
     run(&["lab", "exec", "e2e-exec", "here", "--", "sh", "-c", "exit 7"]).refused_with(7);
+    for name in ["TERM", "INT"] {
+        let script = format!("trap 'echo heard; exit 3' {name}; echo ready; while :; do sleep 0.05; done");
+        let words = ["lab", "exec", "e2e-exec", "here", "--", "sh", "-c", &script];
+        let mut child = clearstream(&words).spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        signal(child.id(), name);
+        assert_eq!(child.wait().unwrap().code(), Some(3), "the program inside gets SIG{name}");
+        out.read_to_string(&mut line).unwrap();
+        assert_eq!(line, "ready\nheard\n");
+    }
     assert!(run(&["lab", "list"]).ok().contains("e2e-exec"));
     run(&["lab", "up", folder.path().join("e2e-exec.toml").to_str().unwrap()]).refused(9, &["e2e-exec"]);
     drop(lab);
     assert!(!run(&["lab", "list"]).ok().contains("e2e-exec"));
     run(&["lab", "exec", "e2e-exec", "here", "--", "true"]).refused(9, &["e2e-exec"]);
+}
+
+/// Whoever starts a lab under a lock gets the lock back when the start has ended.
+#[test]
+fn root_a_lab_keeps_no_lock_of_who_started_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = lab_file(folder.path(), "e2e-lock", "");
+    let lock = folder.path().join("lock");
+    let mut locked = std::process::Command::new("flock");
+    locked.arg(&lock).arg(common::program()).args(["lab", "up"]).arg(&file);
+    locked.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let up = finish(locked.spawn().unwrap(), Duration::from_secs(60));
+    let _lab = Lab("e2e-lock".to_owned());
+    up.ok();
+    let mut again = std::process::Command::new("flock");
+    let again = again.arg("--nonblock").arg(&lock).arg("true").status().unwrap();
+    assert!(again.success(), "the lock is still held");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use common::{Lab, Run, alive, assert_valid, children, clearstream, eventually, program, run, signal};
+use common::{Lab, Run, alive, assert_valid, clearstream, eventually, program, run, signal};
 use serde_json::Value;
 
 /// A lab of gateways between `c1` and `s1`.
@@ -185,24 +185,19 @@ impl Watch {
         self.events.lock().unwrap().iter().filter(|found| found["event"] == event).cloned().collect()
     }
 
-    /// The process inside of the lab.
+    /// The watch itself: `lab exec` has become it.
     fn pid(&self) -> u32 {
-        children(self.child.id())[0]
+        self.child.id()
     }
 
     fn end(&self, name: &str) {
-        for pid in children(self.child.id()) {
-            signal(pid, name);
-            eventually(Duration::from_secs(10), "the watch ends", || !alive(pid));
-        }
+        signal(self.pid(), name);
+        eventually(Duration::from_secs(10), "the watch ends", || !alive(self.pid()));
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        for pid in children(self.child.id()) {
-            let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
-        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -294,9 +289,6 @@ impl Flows {
 impl Drop for Flows {
     fn drop(&mut self) {
         for process in &mut self.processes {
-            for pid in children(process.id()) {
-                let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
-            }
             let _ = process.kill();
             let _ = process.wait();
         }

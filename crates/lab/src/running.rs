@@ -12,7 +12,7 @@ use clearstream_schema::{
     CoreList,
     lab::{DelayLineStats, LabFault, LabFile},
 };
-use clearstream_sys::namespace::NamespaceSet;
+use clearstream_sys::{namespace::NamespaceSet, process::keep_descriptors_from};
 
 use crate::{
     LabError,
@@ -29,11 +29,13 @@ pub struct RunningLab {
 }
 
 /// Brings a lab up and returns when its links work. `keeper` is the command
-/// that calls [`crate::keeper::run`]; it goes on after this process has ended.
+/// that calls [`crate::keeper::run`]; it goes on after this process has ended,
+/// and holds nothing that this process was given (locks, pipes).
 pub fn up(file: &LabFile, mut keeper: Command) -> Result<RunningLab, LabError> {
     if Folder::of(&file.name)?.connect()?.is_some() {
         return Err(LabError::NameTaken { name: file.name.clone() });
     }
+    keep_descriptors_from(&mut keeper);
     let mut child = keeper
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -1,4 +1,5 @@
-//! Child processes that do not outlive us, and our host's name.
+//! Child processes that do not outlive us, or that stay and hold nothing of
+//! ours, and our host's name.
 
 use std::{
     io,
@@ -45,6 +46,39 @@ pub fn bind_child_to_parent(command: &mut Command) {
     }
 }
 
+/// Keeps from the child of `command` every descriptor but its standard three,
+/// for a process that stays: whatever our caller left open to us (a lock of
+/// flock(1), the pipe of a shell) would stay open as long as that process does.
+pub fn keep_descriptors_from(command: &mut Command) {
+    // SAFETY: the function makes system calls with integers and allocates nothing.
+    unsafe {
+        command.pre_exec(close_on_exec_from_three);
+    }
+}
+
+/// Marks the descriptors, for exec to close: closing them here would close the
+/// pipe by which a failed exec is reported.
+fn close_on_exec_from_three() -> io::Result<()> {
+    const FIRST: libc::c_int = 3;
+    // SAFETY: plain system calls with integers, and a local for their answer.
+    unsafe {
+        if libc::syscall(libc::SYS_close_range, FIRST, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) == 0 {
+            return Ok(());
+        }
+        // Linux before 5.11 lacks the call or the flag (close_range(2)).
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let end = libc::c_int::try_from(limit.rlim_cur).unwrap_or(libc::c_int::MAX);
+        for descriptor in FIRST..end {
+            // Most are not open, which is as good.
+            libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC);
+        }
+    }
+    Ok(())
+}
+
 /// Host name of this UTS namespace.
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
@@ -72,6 +106,29 @@ mod tests {
         .expect("thread ends");
         let status = child.wait().expect("child is ours");
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGKILL));
+    }
+
+    #[test]
+    fn child_gets_no_descriptor_but_the_standard_three() {
+        let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::empty()).expect("pipe");
+        let mut command = Command::new("ls");
+        command.arg("/proc/self/fd");
+        let inherited = command.output().expect("ls runs").stdout;
+        let open = |output: &[u8]| String::from_utf8_lossy(output).lines().count();
+        keep_descriptors_from(&mut command);
+        let kept = command.output().expect("ls runs").stdout;
+        // The fourth is the folder that ls reads.
+        assert_eq!(open(&kept), 4, "{}", String::from_utf8_lossy(&kept));
+        assert!(open(&inherited) >= 6, "{}", String::from_utf8_lossy(&inherited));
+        drop((reader, writer));
+        let error = keep_and_spawn("/nonexistent/program").expect_err("no such program");
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+
+    fn keep_and_spawn(program: &str) -> io::Result<std::process::Child> {
+        let mut command = Command::new(program);
+        keep_descriptors_from(&mut command);
+        command.spawn()
     }
 
     #[test]

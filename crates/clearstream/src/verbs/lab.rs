@@ -1,13 +1,10 @@
 //! `clearstream lab`
 
-use std::{collections::BTreeMap, process::Command};
+use std::{collections::BTreeMap, os::unix::process::CommandExt as _, process::Command};
 
 use clap::{Subcommand, ValueEnum};
 use clearstream_lab::{LabError, RunningLab};
-use clearstream_schema::{
-    ExitCode,
-    lab::{FaultKind, LabFault, LinkEnd},
-};
+use clearstream_schema::lab::{FaultKind, LabFault, LinkEnd};
 
 use crate::{
     endpoints::own_program,
@@ -300,21 +297,15 @@ fn describe(lab: &RunningLab) -> String {
     parts.join("\n")
 }
 
+/// This process becomes the command: signals reach it, and how it ends is seen
+/// by who waits. A program inside would outlive a process that started it and
+/// was ended by SIGTERM.
 fn exec(lab: &str, host: &str, command: &[String]) -> Result<(), CommandError> {
     let lab = clearstream_lab::open(lab)?;
     let (program, arguments) =
         command.split_first().ok_or_else(|| CommandError::usage("name the command to run after `--`"))?;
     let mut inside = Command::new(program);
     inside.args(arguments);
-    let status = lab.command(host, inside)?.status().map_err(|source| CommandError::File {
-        what: "run".to_owned(),
-        path: program.into(),
-        source,
-    })?;
-    // The command's own exit code is what scripts expect here.
-    match status.code() {
-        Some(0) => Ok(()),
-        Some(code) => std::process::exit(code),
-        None => std::process::exit(ExitCode::Internal as i32),
-    }
+    let source = lab.command(host, inside)?.exec();
+    Err(CommandError::File { what: "run".to_owned(), path: program.into(), source })
 }

@@ -10,6 +10,7 @@ use std::{
 };
 
 use clearstream_plan::{Options, expire, recover, trials};
+use clearstream_sys::process::keep_descriptors_from;
 
 use crate::exit::CommandError;
 
@@ -44,6 +45,8 @@ impl Guardian {
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
         command.args(["route", "guard"]);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        // It may stay for as long as nobody confirms.
+        keep_descriptors_from(&mut command);
         let mut child = command.spawn().map_err(failed)?;
         let pipe = child.stdin.take().ok_or_else(|| failed(io::ErrorKind::BrokenPipe.into()))?;
         let guardian = Self { pipe: Arc::new(Mutex::new(pipe)) };
