@@ -107,3 +107,42 @@ fn root_an_agent_carries_plans_out() {
     assert_eq!(shown(&lab), before);
     peer.shutdown();
 }
+
+/// A controller can neither force nor confirm, so its agent refuses what would
+/// take the connection away.
+#[test]
+fn root_an_agent_refuses_routes_that_cut_its_controller_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let lab = Lab::of_two_hosts(folder.path(), "e2e-plan-guard");
+    let mut command = Command::new(program());
+    command.args(["lab", "exec", &lab.0, "here", "--"]).arg(program()).arg("agent");
+    command.env("CLEARSTREAM_PLANS", folder.path().join("plans"));
+    command.env("SSH_CONNECTION", "10.0.0.2 50000 10.0.0.1 22");
+    let mut peer = spawn(command, "here").unwrap();
+    let mut apply = |destination: &str| {
+        let mut plan = plan();
+        let setting =
+            Setting::Route { table: 254, destination: destination.parse().unwrap(), metric: 0 };
+        plan.steps = vec![Step {
+            setting,
+            current: None,
+            desired: Some("blackhole proto 117".to_owned()),
+            reason: "a test".to_owned(),
+            effect: Effect::Now,
+        }];
+        peer.request(Request::Plan(PlanRequest::Apply(plan)))
+    };
+    let routes = || run(&["lab", "exec", &lab.0, "here", "--", "ip", "route"]).ok().to_owned();
+    let before = routes();
+    let refused = apply("10.0.0.2/32").unwrap_err().to_string();
+    assert!(refused.contains("nothing was changed: it would cut the ssh session from 10.0.0.2"), "{refused}");
+    assert!(refused.contains("clearstream route apply"), "{refused}");
+    assert_eq!(routes(), before);
+    let Reply::Plan(PlanReply::Applied { journal: Some(_), changed_count: 1 }) =
+        apply("198.51.100.0/24").unwrap()
+    else {
+        panic!("one route was to be made")
+    };
+    assert!(routes().contains("blackhole 198.51.100.0/24"), "{}", routes());
+    peer.shutdown();
+}

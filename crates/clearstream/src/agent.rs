@@ -8,9 +8,12 @@ use clearstream_flow::FlowAgent;
 use clearstream_host::{HostRoot, capture};
 use clearstream_probe::Responder;
 use clearstream_route::wire::WireAgent;
-use clearstream_schema::control::{AgentEvent, Failure, FailureKind, Reply, Request};
+use clearstream_schema::{
+    control::{AgentEvent, Failure, FailureKind, Reply, Request},
+    plan::PlanRequest,
+};
 
-use crate::rdma::server::FarEnd;
+use crate::{rdma::server::FarEnd, verbs::route::guarded};
 
 /// An agent's state: what is open for tests.
 #[derive(Debug, Default)]
@@ -41,6 +44,9 @@ impl Handler for Agent {
             Request::ProbeClose => {
                 self.responder = None;
                 Ok(Reply::Empty)
+            }
+            Request::Plan(PlanRequest::Apply(plan)) if guarded::changes_routes(&plan) => {
+                guarded::apply_for_controller(&plan).map(Reply::Plan)
             }
             Request::Plan(request) => clearstream_plan::handle(request).map(Reply::Plan),
             Request::Route(request) => self.wire.handle(request).map(Reply::Route),

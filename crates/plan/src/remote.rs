@@ -10,7 +10,12 @@ use crate::{Options, PlanError, apply, history, read, recover, revert, verify};
 /// Answers a controller's request on this host, in the namespaces of the
 /// calling thread.
 pub fn handle(request: PlanRequest) -> Result<PlanReply, Failure> {
-    answer(request).map_err(|error| Failure { kind: kind(&error), message: error.to_string() })
+    answer(request).map_err(|error| failure(&error))
+}
+
+/// An error as a controller is told of it.
+pub fn failure(error: &PlanError) -> Failure {
+    Failure { kind: kind(error), message: error.to_string() }
 }
 
 fn answer(request: PlanRequest) -> Result<PlanReply, PlanError> {

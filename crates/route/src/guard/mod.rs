@@ -12,7 +12,7 @@ use clearstream_schema::{
     routing::{HostRouting, Located, Nexthop, RouteAction, RouteEntry, RoutingInterface, RuleEntry},
 };
 
-pub use self::sessions::{Controlling, controlling};
+pub use self::sessions::{Controlling, controlling, of_this_process};
 use crate::{
     difference::is_default,
     planner::lookup::{Lookup, Packet, Verdict},

@@ -31,11 +31,7 @@ pub fn controlling(root: &HostRoot, ssh_connection: Option<&str>) -> Vec<Control
     if let Some(named) = ssh_connection.and_then(named) {
         return vec![named];
     }
-    let sockets: Vec<Socket> = ["tcp", "tcp6"]
-        .iter()
-        .filter_map(|file| root.read(&format!("proc/thread-self/net/{file}")).ok())
-        .flat_map(|text| text.lines().skip(1).filter_map(socket).collect::<Vec<_>>())
-        .collect();
+    let sockets = sockets(root);
     let ports = server_ports(root, &sockets);
     let found: BTreeSet<Controlling> = sockets
         .into_iter()
@@ -44,6 +40,42 @@ pub fn controlling(root: &HostRoot, ssh_connection: Option<&str>) -> Vec<Control
         .filter(|session| !session.peer.is_loopback())
         .collect();
     found.into_iter().collect()
+}
+
+/// Established connections of this process: those of an agent that its
+/// controller has reached over the network. Loopback is left out.
+pub fn of_this_process(root: &HostRoot) -> Vec<Controlling> {
+    let own = inodes(root, "self");
+    let found: BTreeSet<Controlling> = sockets(root)
+        .into_iter()
+        .filter(|socket| socket.is_established && own.contains(&socket.inode))
+        .map(|socket| Controlling {
+            what: "a connection of this agent",
+            peer: socket.peer.0,
+            local: socket.local.0,
+        })
+        .filter(|session| !session.peer.is_loopback())
+        .collect();
+    found.into_iter().collect()
+}
+
+/// Every TCP socket of this network namespace.
+fn sockets(root: &HostRoot) -> Vec<Socket> {
+    ["tcp", "tcp6"]
+        .iter()
+        .filter_map(|file| root.read(&format!("proc/thread-self/net/{file}")).ok())
+        .flat_map(|text| text.lines().skip(1).filter_map(socket).collect::<Vec<_>>())
+        .collect()
+}
+
+/// Inodes of the sockets that a process holds.
+fn inodes(root: &HostRoot, process: &str) -> BTreeSet<u64> {
+    let descriptors = root.list(&format!("proc/{process}/fd")).unwrap_or_default();
+    let inode = |descriptor: &String| {
+        let target = root.link_target(&format!("proc/{process}/fd/{descriptor}")).ok()?;
+        target.strip_prefix("socket:[")?.strip_suffix(']')?.parse::<u64>().ok()
+    };
+    descriptors.iter().filter_map(inode).collect()
 }
 
 fn named(text: &str) -> Option<Controlling> {
@@ -108,14 +140,10 @@ fn server_ports(root: &HostRoot, sockets: &[Socket]) -> BTreeSet<u16> {
         if name.trim() != "sshd" {
             continue;
         }
-        for descriptor in root.list(&format!("proc/{process}/fd")).unwrap_or_default() {
-            let target = root.link_target(&format!("proc/{process}/fd/{descriptor}")).unwrap_or_default();
-            let inode =
-                target.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']')?.parse::<u64>().ok());
-            ports.extend(
-                listening.iter().filter(|socket| Some(socket.inode) == inode).map(|socket| socket.local.1),
-            );
-        }
+        let held = inodes(root, &process);
+        ports.extend(
+            listening.iter().filter(|socket| held.contains(&socket.inode)).map(|socket| socket.local.1),
+        );
     }
     ports
 }

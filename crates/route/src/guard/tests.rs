@@ -135,6 +135,14 @@ fn sessions_come_from_the_environment_or_from_the_sockets() {
     let found = controlling(&root, None);
     let expected: (IpAddr, IpAddr) = ("203.0.113.7".parse().unwrap(), "10.0.0.1".parse().unwrap());
     assert_eq!(found.iter().map(|session| (session.peer, session.local)).collect::<Vec<_>>(), [expected]);
+    // The client's connection is this process' own, such as an agent's to its controller.
+    let descriptors = folder.path().join("proc/self/fd");
+    std::fs::create_dir_all(&descriptors).unwrap();
+    std::os::unix::fs::symlink("/dev/null", descriptors.join("0")).unwrap();
+    std::os::unix::fs::symlink("socket:[14]", descriptors.join("7")).unwrap();
+    let own = of_this_process(&root);
+    let expected: (IpAddr, IpAddr) = ("203.0.113.8".parse().unwrap(), "10.0.0.1".parse().unwrap());
+    assert_eq!(own.iter().map(|session| (session.peer, session.local)).collect::<Vec<_>>(), [expected]);
     let named = controlling(&root, Some("fe80::7%eth0 40000 fe80::1%eth0 22"));
     assert_eq!(named.len(), 1);
     assert_eq!(named[0].peer, "fe80::7".parse::<IpAddr>().unwrap());

@@ -4,7 +4,7 @@
 use std::{path::Path, time::Duration};
 
 use clearstream_host::HostRoot;
-use clearstream_plan::{Applied, Event, Options, apply, begin_trial, expire, revert, trials};
+use clearstream_plan::{Applied, Event, Options, expire, trials};
 use clearstream_route::{
     guard::{Controlling, Danger, controlling, dangers},
     probe_kernel,
@@ -13,8 +13,8 @@ use clearstream_schema::{TimeSpan, plan::Plan};
 use serde::Serialize;
 
 use super::{
-    guardian::Guardian,
-    here::{self, Planned, Ways},
+    guarded::Guard,
+    here::{self, Planned},
 };
 use crate::{
     exit::CommandError,
@@ -80,14 +80,14 @@ impl ApplyArgs {
             }
             output::line("")?;
         }
-        self.refuse(&found)?;
+        self.guard().refuse(&found)?;
         if self.dry_run {
             return self.report(&plan, &found, &Applied { journal: None, changed: Vec::new() });
         }
         if !self.yes && !plan.steps.is_empty() && !asked(plan.steps.len())? {
             return Ok(output::line("nothing was changed")?);
         }
-        let applied = self.carry_out(&plan, &sessions, options)?;
+        let applied = self.carry_out(&plan, &sessions, &options)?;
         self.report(&plan, &found, &applied)
     }
 
@@ -110,65 +110,24 @@ impl ApplyArgs {
         planned.difference(root)
     }
 
-    /// What is cut is refused unless forced; what goes another way is also let
-    /// through where it comes back unless confirmed.
-    fn refuse(&self, found: &[Danger]) -> Result<(), CommandError> {
-        let is_refused = |danger: &&Danger| danger.is_cut || self.confirm_within.is_none();
-        let refused: Vec<String> = found.iter().filter(is_refused).map(Danger::words).collect();
-        if self.force || refused.is_empty() {
-            return Ok(());
-        }
-        let way_out = if found.iter().any(|danger| danger.is_cut) {
-            "--force does it all the same"
-        } else {
-            "add --confirm-within 60s, which puts everything back unless you confirm, or --force"
-        };
-        Err(CommandError::Guarded(format!("nothing was changed: {}; {way_out}", refused.join("; "))))
+    fn guard(&self) -> Guard {
+        let within = self.confirm_within.map(|within| Duration::from_nanos(within.0));
+        Guard { force: self.force, within }
     }
 
-    /// Applies under the eyes of a guardian, then looks whether the controlling
-    /// connections still go as they went.
     fn carry_out(
         &self,
         plan: &Plan,
         sessions: &[Controlling],
-        options: Options,
+        options: &Options,
     ) -> Result<Applied, CommandError> {
-        let within = self.confirm_within.map(|within| Duration::from_nanos(within.0));
-        let guardian = Guardian::start()?;
-        let (told, folder) = (guardian.teller(), options.clone());
         let quiet = self.json;
-        let options = options.telling(move |event| match event {
-            Event::Journaled { journal } => {
-                // Before the first change: a process that dies is put back either
-                // way. Whether the deadline could be written is looked at below.
-                if let Some(within) = within {
-                    drop(begin_trial(journal, within, &folder));
-                }
-                told.journal(journal);
-            }
+        self.guard().apply(plan, sessions, options, move |event| {
             // A closed pipe does not stop what has begun.
-            Event::ReadBack { setting } if !quiet => drop(output::line(&format!("set {setting}"))),
-            _ => {}
-        });
-        let before = Ways::of(sessions);
-        let applied = apply(plan, &options)?;
-        let Some(journal) = &applied.journal else {
-            guardian.done();
-            return Ok(applied);
-        };
-        let lost = if self.force { None } else { before.lost(&Ways::of(sessions), within.is_some()) };
-        // The time counts from here.
-        let begun = within.map_or(Ok(()), |within| begin_trial(journal, within, &options));
-        if lost.is_none() && begun.is_ok() {
-            guardian.done();
-            return Ok(applied);
-        }
-        let done = revert(journal, true, &options);
-        guardian.done();
-        done?;
-        begun?;
-        Err(CommandError::Guarded(format!("everything was put back: {}", lost.unwrap_or_default())))
+            if let (Event::ReadBack { setting }, false) = (event, quiet) {
+                drop(output::line(&format!("set {setting}")));
+            }
+        })
     }
 
     fn report(&self, plan: &Plan, found: &[Danger], applied: &Applied) -> Result<(), CommandError> {

@@ -1,6 +1,7 @@
 //! `clearstream route`
 
 mod apply;
+pub(crate) mod guarded;
 mod guardian;
 mod health;
 mod here;
