@@ -6,6 +6,7 @@
 //! `tune lint`, with the same ids, mute lists and SARIF; what is wrong with
 //! sysctls is said by its rules.
 
+mod among;
 mod fabric;
 mod lookup;
 mod rules;
@@ -24,7 +25,7 @@ use clearstream_tune::{HostState, MuteList};
 use crate::fabric::Fabric;
 
 pub use self::subjects::{of_files, of_host};
-use self::{fabric::FabricFacts, view::View};
+use self::{among::Sender, fabric::FabricFacts, view::View};
 
 /// Hosts of a report that are named one by one.
 const MOST_NAMED: usize = 4;
@@ -56,6 +57,10 @@ struct Facts<'a> {
     hosts: Vec<View<'a>>,
     /// Hosts by their addresses.
     by_address: HashMap<IpAddr, usize>,
+    /// Who sends packets for others to an address.
+    senders: HashMap<IpAddr, Vec<Sender<'a>>>,
+    /// Hosts that are worth comparing.
+    pairs: Vec<(usize, usize)>,
     fabric: FabricFacts,
 }
 
@@ -69,6 +74,21 @@ impl<'a> Facts<'a> {
     /// The host that has an address.
     fn owner(&self, address: IpAddr) -> Option<&View<'a>> {
         self.by_address.get(&address).map(|at| &self.hosts[*at])
+    }
+
+    /// The first other host that sends packets for others to one of a host's
+    /// addresses of a family.
+    fn sender_to(&self, host: &View<'_>, is_ipv4: bool) -> Option<(&View<'a>, &Sender<'a>)> {
+        let own = host.own.iter().filter(|own| own.is_ipv4() == is_ipv4);
+        let senders = own.filter_map(|own| self.senders.get(own)).flatten();
+        let others = senders.filter(|sender| !std::ptr::eq(&self.hosts[sender.host], host));
+        let first = others.min_by_key(|sender| (sender.host, sender.hop))?;
+        Some((&self.hosts[first.host], first))
+    }
+
+    /// Pairs of hosts on different networks, few of each kind.
+    fn pairs(&self) -> impl Iterator<Item = (&View<'a>, &View<'a>)> {
+        self.pairs.iter().map(|(left, right)| (&self.hosts[*left], &self.hosts[*right]))
     }
 
     /// The name of a gateway that keeps connection state: the fabric says so,
@@ -98,6 +118,8 @@ pub fn lint(hosts: &[Subject], fabric: Option<&Fabric>, mute: &MuteList) -> Lint
         }
     }
     let facts = Facts {
+        senders: among::senders(&views),
+        pairs: among::pairs(&views),
         hosts: views,
         by_address,
         fabric: fabric.map_or_else(FabricFacts::default, FabricFacts::new),

@@ -225,12 +225,8 @@ fn why_gateway(facts: &Facts<'_>, host: &View<'_>, is_ipv4: bool) -> Option<Stri
     if named && (is_ipv4 || facts.fabric.networks.iter().any(|it| it.prefix.address.is_ipv6())) {
         return Some("the fabric has this host as a gateway".to_owned());
     }
-    facts.hosts.iter().filter(|other| !std::ptr::eq(*other, host)).find_map(|other| {
-        let mut hops = other.all_hops();
-        let (route, hop) =
-            hops.find(|(_, hop)| hop.via.is_ipv4() == is_ipv4 && host.own.contains(&hop.via))?;
-        Some(format!("{} sends \"{}\" to it ({})", other.subject.name, words::route(route), hop.via))
-    })
+    let (other, sender) = facts.sender_to(host, is_ipv4)?;
+    Some(format!("{} sends \"{}\" to it ({})", other.subject.name, words::route(sender.route), sender.via))
 }
 
 /// A hash that sends all flows of a pair of hosts over one gateway.

@@ -12,10 +12,7 @@ use clearstream_schema::{
     tune::{Finding, FindingClass, Severity},
 };
 
-use super::{
-    super::{Facts, View, With, finding},
-    sides::pairs,
-};
+use super::super::{Facts, View, With, finding};
 
 /// An interface on a network.
 struct On<'v, 'a> {
@@ -154,7 +151,7 @@ fn mode_differs(
 /// not say so.
 pub(super) fn along_the_path(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let mut told = BTreeSet::new();
-    for (host, other) in pairs(facts).into_iter().flat_map(|(left, right)| [(left, right), (right, left)]) {
+    for (host, other) in facts.pairs().flat_map(|(left, right)| [(left, right), (right, left)]) {
         for at in other.own.iter().copied().filter(|own| !own.is_loopback()) {
             let Some(end) = End::of(facts, host, other, at) else { continue };
             if end.mtu.value > end.path && told.insert((host.subject.name.clone(), end.interface)) {

@@ -18,59 +18,8 @@ use super::{
     policy::KERNEL_TABLES,
 };
 
-/// Hosts alike in everything but their addresses are compared once.
-const ALIKE: usize = 2;
-
 /// A gateway as both sides know it, and its share of the flows, 0 to 1.
 type Share = (String, f64);
-
-/// Pairs of hosts on different networks, few of each kind.
-pub(super) fn pairs<'v, 'a>(facts: &'v Facts<'a>) -> Vec<(&'v View<'a>, &'v View<'a>)> {
-    let mut seen: Vec<(String, usize)> = Vec::new();
-    let mut few = Vec::new();
-    for host in &facts.hosts {
-        let kind = kind(host);
-        match seen.iter_mut().find(|(other, _)| *other == kind) {
-            Some((_, count)) if *count >= ALIKE => continue,
-            Some((_, count)) => *count += 1,
-            None => seen.push((kind, 1)),
-        }
-        few.push(host);
-    }
-    let mut pairs = Vec::new();
-    for (at, left) in few.iter().enumerate() {
-        for right in &few[at + 1..] {
-            if !share_a_network(left, right) {
-                pairs.push((*left, *right));
-            }
-        }
-    }
-    pairs
-}
-
-/// What makes a host like another: everything but where it is said and which
-/// addresses it has.
-fn kind(host: &View<'_>) -> String {
-    let routes: Vec<_> = host
-        .routing
-        .routes
-        .iter()
-        .map(|route| {
-            let hops = host.hops(route);
-            let hops: Vec<_> = hops.iter().map(|hop| (hop.via, hop.interface, hop.weight)).collect();
-            (route.table, route.destination, route.metric, hops)
-        })
-        .collect();
-    let rules: Vec<_> = host.routing.rules.iter().map(|rule| (rule.priority, &rule.action)).collect();
-    let interfaces: Vec<_> = host.routing.interfaces.iter().map(|it| (&it.name, &it.mtu)).collect();
-    format!("{:?}", (&host.attached, routes, rules, &host.routing.connection_marks, interfaces))
-}
-
-fn share_a_network(left: &View<'_>, right: &View<'_>) -> bool {
-    left.attached.iter().any(|(_, network)| {
-        right.attached.iter().any(|(_, other)| !network.address.is_loopback() && overlap(*network, *other))
-    })
-}
 
 /// Tables for each gateway that no packet of this host reaches, beside a
 /// multipath route that all of them take.
@@ -111,7 +60,7 @@ fn tables_never_reached(facts: &Facts<'_>, host: &View<'_>) -> bool {
 /// Both sides choose among the gateways, each for itself.
 pub(super) fn asymmetric(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let mut told = BTreeSet::new();
-    for (left, right) in pairs(facts) {
+    for (left, right) in facts.pairs() {
         let (server, client) = facts.server_first(left, right);
         if [server, client].iter().any(|host| tables_never_reached(facts, host))
             || facts.fabric.wants_no_return_path(client.attached.iter().map(|(_, network)| *network))
@@ -246,7 +195,7 @@ fn asymmetric_finding(
 
 /// Gateways, weights and order that the two sides do not share.
 pub(super) fn gateways_differ(facts: &Facts<'_>, found: &mut Vec<Finding>) {
-    for (left, right) in pairs(facts) {
+    for (left, right) in facts.pairs() {
         let (Some(there), Some(back)) = (widest(left, right), widest(right, left)) else { continue };
         let sides = [(left, &there), (right, &back)];
         let named = (shares(facts, &there.1), shares(facts, &back.1));
@@ -371,7 +320,7 @@ fn side_finding(host: &View<'_>, route: &RouteEntry, cause: &str, message: Strin
 /// A multipath route to a network on which none of the other hosts is.
 pub(super) fn not_the_other_network(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let mut told = BTreeSet::new();
-    for (host, other) in pairs(facts).into_iter().flat_map(|(left, right)| [(left, right), (right, left)]) {
+    for (host, other) in facts.pairs().flat_map(|(left, right)| [(left, right), (right, left)]) {
         let Some(far) = far_end(host, other) else { continue };
         let looked_up = host.looked_up();
         let is_reached = |address: &IpAddr| {
