@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use crate::hostile_peer::run;
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn hostile_bytes_stay_outside(data in prop::collection::vec(any::<u8>(), 0..1500)) {

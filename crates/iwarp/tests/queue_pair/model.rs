@@ -154,7 +154,7 @@ fn two_sides(setup: &Setup, programs: &[Vec<Step>; 2]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, max_shrink_iters: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, max_shrink_iters: 2000, ..ProptestConfig::default() })]
 
     /// Memory, completions and their order, values of atomics, tags made
     /// invalid: as the model has them, however the streams are cut.
