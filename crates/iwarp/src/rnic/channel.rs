@@ -15,7 +15,7 @@ use rustix::{
 };
 use smallvec::SmallVec;
 
-use crate::rnic::{VerbsError, completion_queue::Shared, locked};
+use crate::rnic::{VerbsError, after, completion_queue::Shared, locked};
 
 /// Descriptors that one look at an epoll brings.
 const EVENTS: usize = 64;
@@ -58,7 +58,7 @@ impl<T> Signalled<T> {
     }
 
     pub(crate) fn next(&self, timeout: Option<Duration>) -> Option<T> {
-        let end = timeout.map(|timeout| Instant::now() + timeout);
+        let end = timeout.map(after);
         loop {
             if let Some(item) = self.try_next() {
                 return Some(item);
@@ -137,15 +137,19 @@ impl CompletionChannel {
     #[must_use]
     pub fn next(&self, timeout: Option<Duration>) -> Option<u64> {
         let inside = &*self.inside;
-        let end = timeout.map(|timeout| Instant::now() + timeout);
+        let end = timeout.map(after);
         loop {
             if let Some(token) = inside.events.try_next() {
                 return Some(token);
             }
             let queues: SmallVec<[_; 8]> = locked(&inside.queues).iter().filter_map(Weak::upgrade).collect();
             let moved = queues.iter().fold(false, |moved, queue| moved | queue.turn());
-            if !moved && !readable(inside.epoll.as_fd(), end) {
+            if end.is_some_and(|end| Instant::now() >= end) {
                 return inside.events.try_next();
+            }
+            if !moved {
+                let due = queues.iter().filter_map(|queue| queue.deadline());
+                readable(inside.epoll.as_fd(), end.into_iter().chain(due).min());
             }
         }
     }

@@ -11,8 +11,7 @@ use std::{
 
 use crate::{
     rnic::{
-        AsyncEvent, CompletionChannel, Rnic, VerbsError,
-        channel::readable,
+        AsyncEvent, CompletionChannel, Rnic, VerbsError, after,
         device::{Attributes, Device, Progress},
         driver::Driver,
         locked,
@@ -161,7 +160,7 @@ impl CompletionQueue {
                 return Ok(None);
             }
             if waited >= SPIN {
-                self.shared.sleep(begin + timeout);
+                self.shared.sleep(after(timeout - waited));
             }
         }
     }
@@ -224,6 +223,11 @@ impl Shared {
         })
     }
 
+    /// Inline: when a connection is to be looked at at the latest.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.driver.as_ref()?.deadline()
+    }
+
     fn sound(&self) -> Result<(), Overrun> {
         if self.overrun.load(Ordering::Acquire) { Err(Overrun) } else { Ok(()) }
     }
@@ -245,6 +249,9 @@ impl Shared {
         if raised && let Some(channel) = &self.channel {
             channel.raise(self.token);
         }
+        if let Some(driver) = &self.driver {
+            driver.wake();
+        }
         if self.sleepers.load(Ordering::SeqCst) > 0 {
             // It counted itself and looked at the ring under the ring's mutex,
             // and lets go of that only by sleeping.
@@ -255,9 +262,9 @@ impl Shared {
 
     fn sleep(&self, end: Instant) {
         if let Some(driver) = &self.driver {
-            if let Ok(epoll) = driver.epoll() {
-                readable(epoll, Some(end));
-            }
+            let end = driver.deadline().map_or(end, |due| due.min(end));
+            // Without a descriptor for it there is no sleep.
+            let _ = driver.sleep(Some(end), || !locked(&self.ring).entries.is_empty());
             return;
         }
         let ring = locked(&self.ring);

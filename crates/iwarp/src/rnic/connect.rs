@@ -21,7 +21,7 @@ use crate::{
     queue_pair::State,
     rdmap::{Opcode, Terminate, queue},
     rnic::{
-        ConnectError, Incoming,
+        ConnectError, Incoming, after,
         device::Attributes,
         link::{Age, Link},
         queue_pair::Handle,
@@ -265,7 +265,7 @@ impl Attempt {
             reply: None,
             replied: None,
             began: now,
-            end: now + options.timeout,
+            end: after(options.timeout),
         };
         attempt.connect(options.local).map_err(|source| ConnectError::Tcp {
             step: "connect to",
@@ -306,7 +306,7 @@ impl Attempt {
             let Some((frame, early)) = read else { return self.in_time("reply") };
             let agreed = conclude(&self.offer, &frame).map_err(|error| self.refuse(&frame, error))?;
             self.replied = Some(Replied { agreed, private_data: frame.private_data, early });
-            self.end = Instant::now() + self.settle;
+            self.end = after(self.settle);
         }
         if Instant::now() < self.end {
             return Ok(None);
@@ -325,7 +325,7 @@ impl Attempt {
         send_all(socket, &self.request).map_err(|trouble| trouble.of(peer, "reply"))?;
         self.reply = Some(FrameReader::new(Kind::Reply));
         self.began = Instant::now();
-        self.end = self.end.min(self.began + self.reply_timeout);
+        self.end = self.end.min(after(self.reply_timeout));
         Ok(())
     }
 
@@ -441,7 +441,7 @@ fn answer(
     })?;
     let bytes = reply.encode().map_err(ConnectError::Option)?;
     send_all(&socket, &bytes).map_err(|trouble| trouble.of(peer, "first message"))?;
-    let deadline = agreed.rtr.map(|_| Instant::now() + link.domain.device.options.request_timeout);
+    let deadline = agreed.rtr.map(|_| after(link.domain.device.options.request_timeout));
     establish(link, Prepared { socket, agreed, private_data: request.private_data, peer }, &[], deadline)
 }
 

@@ -46,8 +46,13 @@ pub(crate) struct Driver {
     /// Connections that somebody posted to, for an engine.
     bells: Mutex<Vec<Arc<Link>>>,
     rung: AtomicBool,
-    asleep: AtomicBool,
-    doorbell: Option<OwnedFd>,
+    /// Threads asleep, and how many as seen without the mutex.
+    sleepers: Mutex<usize>,
+    asleep: AtomicUsize,
+    /// Wakes them; part of the epoll.
+    doorbell: OnceLock<OwnedFd>,
+    /// Of an engine, which alone looks at its sockets.
+    offloaded: bool,
     /// How many connections there are, for a look without the turn.
     count: AtomicUsize,
 }
@@ -56,6 +61,8 @@ pub(crate) struct Driver {
 enum Change {
     Join(Arc<Link>),
     Leave(QueuePairId),
+    /// When to look at a connection at the latest.
+    Due(QueuePairId, Option<Instant>),
 }
 
 /// What one turn needs; whoever takes the turn has it.
@@ -95,23 +102,34 @@ impl Driver {
             epoll: OnceLock::new(),
             bells: Mutex::default(),
             rung: AtomicBool::new(false),
-            asleep: AtomicBool::new(false),
-            doorbell: None,
+            sleepers: Mutex::default(),
+            asleep: AtomicUsize::new(0),
+            doorbell: OnceLock::new(),
+            offloaded: false,
             count: AtomicUsize::new(0),
         }
     }
 
     /// For an engine: with an epoll and a doorbell that wakes it.
     pub(super) fn of_engine() -> Result<Self, VerbsError> {
-        let failed = |error: rustix::io::Errno| VerbsError::System { step: "doorbell", source: error.into() };
-        let doorbell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
-        let driver = Self { doorbell: Some(doorbell), ..Self::inline() };
-        let epoll = driver.epoll()?;
-        if let Some(doorbell) = &driver.doorbell {
-            epoll::add(epoll, doorbell, epoll::EventData::new_u64(DOORBELL), epoll::EventFlags::IN)
-                .map_err(failed)?;
-        }
+        let driver = Self { offloaded: true, ..Self::inline() };
+        driver.doorbell()?;
         Ok(driver)
+    }
+
+    /// The doorbell, made now if there is none yet, and in the epoll.
+    fn doorbell(&self) -> Result<BorrowedFd<'_>, VerbsError> {
+        let failed = |error: rustix::io::Errno| VerbsError::System { step: "doorbell", source: error.into() };
+        let epoll = self.epoll()?;
+        // Two threads make no two.
+        let _sleepers = locked(&self.sleepers);
+        if let Some(doorbell) = self.doorbell.get() {
+            return Ok(doorbell.as_fd());
+        }
+        let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
+        epoll::add(epoll, &made, epoll::EventData::new_u64(DOORBELL), epoll::EventFlags::IN)
+            .map_err(failed)?;
+        Ok(self.doorbell.get_or_init(|| made).as_fd())
     }
 
     /// The epoll, made now if there is none yet; its descriptor is readable
@@ -164,11 +182,16 @@ impl Driver {
         self.wake();
     }
 
-    fn wake(&self) {
-        if self.asleep.load(Ordering::SeqCst)
-            && let Some(doorbell) = &self.doorbell
-        {
-            let _ = rustix::io::write(doorbell, &1u64.to_ne_bytes());
+    /// A connection is to be looked at by then at the latest; `None`: not for
+    /// the sake of the time.
+    pub(super) fn due(&self, id: QueuePairId, when: Option<Instant>) {
+        self.change(Change::Due(id, when));
+    }
+
+    /// Wakes those that sleep, if there are any.
+    pub(super) fn wake(&self) {
+        if self.asleep.load(Ordering::SeqCst) > 0 {
+            self.interrupt();
         }
     }
 
@@ -183,7 +206,7 @@ impl Driver {
     /// Whether the epoll must know at once what to look out for. An engine that
     /// looks at a few sockets itself tells it before it sleeps.
     pub(super) fn is_eager(&self) -> bool {
-        self.doorbell.is_none() || self.count.load(Ordering::Acquire) > FEW
+        !self.offloaded || self.count.load(Ordering::Acquire) > FEW
     }
 
     fn watch(&self, link: &Link) {
@@ -211,6 +234,8 @@ impl Driver {
         if turn.links.len() <= FEW {
             let turn = &mut *turn;
             stage(turn);
+            // All have their turn, those that waited for another among them.
+            turn.again.clear();
             // From the last on: one that is over gives its place to the last.
             for place in (0..turn.links.len()).rev() {
                 let link = &turn.links[place];
@@ -228,25 +253,43 @@ impl Driver {
         turned
     }
 
-    /// Sleeps until a socket has something to do, a doorbell rings or `end`.
-    pub(super) fn sleep(&self, end: Option<Instant>) -> Result<(), VerbsError> {
-        let epoll = self.epoll()?;
+    /// Sleeps until a socket has something to do, a doorbell rings or `end`;
+    /// not at all if `busy`, which looks at something that others change before
+    /// they call [`Driver::wake`], under one mutex.
+    pub(super) fn sleep(&self, end: Option<Instant>, busy: impl FnOnce() -> bool) -> Result<(), VerbsError> {
+        let (epoll, doorbell) = (self.epoll()?, self.doorbell()?);
         locked(&self.turn).links.iter().for_each(|link| link.rewatch());
-        self.asleep.store(true, Ordering::SeqCst);
+        self.count_sleepers(|sleepers| *sleepers += 1);
         // Under their mutexes: see `ring`.
-        if locked(&self.bells).is_empty() && locked(&self.changes).is_empty() {
+        if locked(&self.bells).is_empty() && locked(&self.changes).is_empty() && !busy() {
             channel::readable(epoll, end);
         }
-        self.asleep.store(false, Ordering::SeqCst);
-        if let Some(doorbell) = &self.doorbell {
-            let _ = rustix::io::read(doorbell, &mut [0u8; 8]);
-        }
+        self.count_sleepers(|sleepers| {
+            *sleepers -= 1;
+            // The others are to hear it too. Who comes later counts itself first.
+            if *sleepers == 0 {
+                let _ = rustix::io::read(doorbell, &mut [0u8; 8]);
+            }
+        });
         Ok(())
     }
 
-    /// Wakes a sleeping engine, whatever for.
+    fn count_sleepers(&self, change: impl FnOnce(&mut usize)) {
+        let mut sleepers = locked(&self.sleepers);
+        change(&mut sleepers);
+        self.asleep.store(*sleepers, Ordering::SeqCst);
+    }
+
+    /// When a connection is to be looked at at the latest.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let mut turn = locked(&self.turn);
+        self.apply(&mut turn);
+        turn.deadlines.values().min().copied()
+    }
+
+    /// Rings the doorbell, whatever for.
     pub(super) fn interrupt(&self) {
-        if let Some(doorbell) = &self.doorbell {
+        if let Some(doorbell) = self.doorbell.get() {
             let _ = rustix::io::write(doorbell, &1u64.to_ne_bytes());
         }
     }
@@ -295,7 +338,8 @@ impl Driver {
         let due: Vec<_> =
             turn.deadlines.iter().filter(|(_, when)| **when <= now).map(|(id, _)| *id).collect();
         for id in due {
-            turn.deadlines.remove(&id);
+            // Stays until it is over or has another time: somebody else may
+            // have its wire just now.
             if let Some(link) = turn.places.get(&u64::from(id.0)).map(|place| turn.links[*place].clone()) {
                 self.visit(turn, &link, true, turned);
             }
@@ -307,7 +351,8 @@ impl Driver {
         stage(turn);
         let staging = if read { &mut turn.staging[..] } else { &mut [] };
         let visit = link.drive(staging, BUDGET_BYTES);
-        if visit.more && !visit.over && turn.links.len() > FEW {
+        let waits = turn.again.iter().any(|waiting| waiting.id == link.id);
+        if visit.more && !visit.over && !waits && turn.links.len() > FEW {
             turn.again.push_back(link.clone());
         }
         note(turn, link.id, visit, turned);
@@ -327,6 +372,10 @@ impl Driver {
                     turn.links.push(link);
                 }
                 Change::Leave(id) => remove(turn, id),
+                Change::Due(id, when) => match when.filter(|_| turn.places.contains_key(&u64::from(id.0))) {
+                    Some(when) => _ = turn.deadlines.insert(id, when),
+                    None => _ = turn.deadlines.remove(&id),
+                },
             }
         }
         let few_before = self.count.swap(turn.links.len(), Ordering::AcqRel) <= FEW;
@@ -350,10 +399,6 @@ fn note(turn: &mut Turn, id: QueuePairId, visit: Visit, turned: &mut Turned) {
     turned.more |= visit.more;
     if visit.over {
         remove(turn, id);
-    } else if let Some(deadline) = visit.deadline {
-        turn.deadlines.insert(id, deadline);
-    } else if !turn.deadlines.is_empty() && visit.progress {
-        turn.deadlines.remove(&id);
     }
 }
 

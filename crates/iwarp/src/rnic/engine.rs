@@ -87,7 +87,7 @@ fn run(driver: &Driver, stop: &AtomicBool, spin: Duration) {
         if now.duration_since(*idle_since.get_or_insert(now)) < spin {
             continue;
         }
-        if driver.sleep(turned.deadline).is_err() {
+        if driver.sleep(turned.deadline, || false).is_err() {
             // No epoll is not to be had here: it was made at the start.
             thread::sleep(spin);
         }

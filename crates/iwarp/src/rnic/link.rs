@@ -155,11 +155,8 @@ impl Link {
         *locked(&self.wire) = Some(wire);
         self.age.store(Age::Live as u8, Ordering::Release);
         self.for_drivers(|driver| driver.join(self.clone()));
-        match &self.engine {
-            Some(engine) => engine.ring(self),
-            // The ready-to-receive message, if there is one.
-            None => _ = self.drive(&mut [], 0),
-        }
+        // What came early is told, and the ready-to-receive message sent.
+        self.with_machine(|_| ());
     }
 
     /// Those that look at its socket.
@@ -233,8 +230,7 @@ impl Link {
         Ok(())
     }
 
-    /// Moves what can be moved without waiting. Whoever else has the wire does
-    /// it instead.
+    /// Moves what can be moved without waiting, unless another thread does.
     pub(super) fn drive(&self, staging: &mut [u8], budget: usize) -> Visit {
         let Some(mut slot) = self.try_wire() else { return Visit::default() };
         let Some(wire) = slot.as_mut() else {
@@ -360,8 +356,7 @@ impl Link {
         visit
     }
 
-    /// Hands out what the machine has to tell, and ends the stream when it is
-    /// time.
+    /// Hands out what the machine has to tell; ends the stream when it is time.
     fn settle(&self, wire: &mut Wire, visit: &mut Visit) {
         if wire.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             wire.machine.fail(Failure::TimedOut);
@@ -389,8 +384,14 @@ impl Link {
         self.state.store(wire.machine.state() as u8, Ordering::Release);
         if wire.machine.wants_close() {
             self.end(wire, visit);
+        } else if wire.machine.state() == State::Terminate && wire.deadline.is_none() {
+            // A peer that reads nothing keeps it from leaving.
+            wire.deadline = Some(Instant::now() + LINGER);
         }
-        visit.deadline = wire.deadline;
+        if wire.announced != wire.deadline && !visit.over {
+            wire.announced = wire.deadline;
+            self.for_drivers(|driver| driver.due(self.id, wire.deadline));
+        }
         if !visit.over && self.engine.as_ref().is_none_or(|engine| engine.is_eager()) {
             self.tell_epolls(wire);
         }

@@ -15,7 +15,7 @@ use socket2::Socket;
 use crate::{
     mpa::{Kind, SetupFrame, refuse},
     rnic::{
-        ConnectError, Rnic, VerbsError,
+        ConnectError, Rnic, VerbsError, after,
         channel::{self, readable},
         device::Device,
         locked,
@@ -49,7 +49,8 @@ struct Peers {
     last: u64,
     /// By number, which is the order of their time limits too.
     pending: BTreeMap<u64, Pending>,
-    complete: VecDeque<Incoming>,
+    /// At most one: what is not taken keeps the descriptor readable for others.
+    complete: Option<Incoming>,
     failures: VecDeque<ConnectError>,
     ready: Vec<u64>,
 }
@@ -96,14 +97,15 @@ impl Listener {
     /// # Errors
     /// The system's, as when there are no descriptors left.
     pub fn accept(&self, timeout: Option<Duration>) -> Result<Option<Incoming>, VerbsError> {
-        let end = timeout.map(|timeout| Instant::now() + timeout);
+        let end = timeout.map(after);
         loop {
             let next = {
                 let mut peers = locked(&self.state);
-                self.look(&mut peers).map_err(|source| VerbsError::System { step: "accept", source })?;
-                if let Some(incoming) = peers.complete.pop_front() {
+                let looked = self.look(&mut peers);
+                if let Some(incoming) = peers.complete.take() {
                     return Ok(Some(incoming));
                 }
+                looked.map_err(|source| VerbsError::System { step: "accept", source })?;
                 peers.pending.values().next().map(|pending| pending.end)
             };
             if end.is_some_and(|end| Instant::now() >= end) {
@@ -125,6 +127,9 @@ impl Listener {
         channel::ready(self.epoll.as_fd(), &mut ready)?;
         let mut outcome = Ok(());
         for number in &ready {
+            if peers.complete.is_some() {
+                break;
+            }
             match *number {
                 LISTENING => outcome = self.take(peers),
                 number => {
@@ -144,9 +149,10 @@ impl Listener {
         outcome
     }
 
-    /// Takes the connections that the kernel has.
+    /// Takes the connections that the kernel has, up to the first whose request
+    /// is complete.
     fn take(&self, peers: &mut Peers) -> io::Result<()> {
-        loop {
+        while peers.complete.is_none() {
             let (socket, peer) = match self.socket.accept() {
                 Ok((socket, peer)) => (socket, peer),
                 Err(error) => match error.kind() {
@@ -162,10 +168,11 @@ impl Listener {
                 continue;
             }
             peers.last += 1;
-            let end = Instant::now() + self.device.options.request_timeout;
+            let end = after(self.device.options.request_timeout);
             let pending = Pending { socket, peer, request: FrameReader::new(Kind::Request), end };
             self.read(peers, peers.last, pending, false);
         }
+        Ok(())
     }
 
     /// Reads what a peer has sent so far.
@@ -179,7 +186,7 @@ impl Listener {
                 }
                 let local = pending.socket.local_addr().ok().and_then(|local| local.as_socket());
                 let incoming = Incoming::new(pending.socket, request, local.unwrap_or(self.address), peer);
-                peers.complete.push_back(incoming);
+                peers.complete = Some(incoming);
             }
             Ok(None) => {
                 let data = epoll::EventData::new_u64(number);

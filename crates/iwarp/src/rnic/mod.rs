@@ -22,7 +22,10 @@ mod setup;
 mod shared_receive_queue;
 mod wire;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
 
 pub use channel::CompletionChannel;
 pub use completion_queue::{CompletionQueue, Notify, Overrun};
@@ -40,4 +43,11 @@ pub use shared_receive_queue::SharedReceiveQueue;
 /// is used on.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// When so much time will be over. What is longer than a clock can say is for
+/// ever.
+fn after(time: Duration) -> Instant {
+    const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+    Instant::now() + time.min(FOR_EVER)
 }

@@ -24,7 +24,7 @@ pub(super) const STAGING_BYTES: usize = 16 * 1024;
 pub(super) struct Wire {
     pub(super) machine: Machine,
     pub(super) socket: Socket,
-    /// The socket took less than there was.
+    /// There is more to send than was sent: somebody must look for room.
     pub(super) blocked: bool,
     /// The peer's end was read.
     pub(super) ended: bool,
@@ -36,6 +36,8 @@ pub(super) struct Wire {
     pub(super) watched: (bool, bool),
     /// When it is given up.
     pub(super) deadline: Option<Instant>,
+    /// What the drivers were told of `deadline`.
+    pub(super) announced: Option<Instant>,
 }
 
 /// What a visit found.
@@ -47,8 +49,6 @@ pub(super) struct Visit {
     pub(super) more: bool,
     /// The connection is gone.
     pub(super) over: bool,
-    /// Must be visited again by then at the latest.
-    pub(super) deadline: Option<Instant>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -68,6 +68,7 @@ impl Wire {
             aborted: false,
             watched: (false, false),
             deadline,
+            announced: None,
         }
     }
 
@@ -99,7 +100,8 @@ impl Wire {
                 return;
             }
             if budget > 0 && moved >= budget {
-                visit.more = true;
+                // Whoever sleeps now is woken at once by the room there is.
+                (visit.more, self.blocked) = (true, true);
                 return;
             }
         }

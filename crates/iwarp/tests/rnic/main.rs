@@ -14,3 +14,4 @@ mod settling;
 mod setup;
 mod sides;
 mod threads;
+mod waiting;
