@@ -24,8 +24,15 @@ pub(super) struct Shown {
 }
 
 pub(super) enum Kind {
-    Region { memory: Memory, windows: u32 },
-    Window { bound: Option<(u32, QueuePairId)> },
+    /// `given_up`: its owner is gone, and the last window takes it along.
+    Region {
+        memory: Memory,
+        windows: u32,
+        given_up: bool,
+    },
+    Window {
+        bound: Option<(u32, QueuePairId)>,
+    },
 }
 
 impl Entry {

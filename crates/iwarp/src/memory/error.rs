@@ -5,7 +5,7 @@ use std::io;
 use crate::stag::{DomainId, Stag};
 
 /// Why an access by tag is refused. Each has its code in a Terminate: RFC
-/// 5040, section 4.8 for what RDMAP finds, RFC 5041, section 6.2 for what DDP
+/// 5040, section 4.8 for what RDMAP finds, RFC 5041, section 7.2 for what DDP
 /// finds when it places a tagged segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum AccessError {

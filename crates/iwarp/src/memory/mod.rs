@@ -32,6 +32,7 @@ mod span;
 mod storage;
 mod table;
 mod tags;
+mod window;
 mod words;
 
 pub use access::Access;

@@ -142,7 +142,7 @@ impl MemoryTable {
             base,
             length: memory.len() as u64,
             shown: Some(Shown { extent: memory.extent().clone(), start: 0 }),
-            kind: Kind::Region { memory, windows: 0 },
+            kind: Kind::Region { memory, windows: 0, given_up: false },
         })
     }
 
@@ -166,7 +166,7 @@ impl MemoryTable {
             let mut books = self.books();
             let mut shard = self.write(stag.index());
             let entry = find(&mut shard, stag)?;
-            let Kind::Region { memory: current, windows } = &mut entry.kind else {
+            let Kind::Region { memory: current, windows, .. } = &mut entry.kind else {
                 return Err(MemoryError::WrongKind(stag));
             };
             if *windows > 0 {
@@ -203,67 +203,29 @@ impl MemoryTable {
             }
             shard.remove(&stag.index())
         };
-        let Some(entry) = entry else { return Ok(()) };
-        {
-            let mut books = self.books();
-            books.tags -= 1;
-            if let Ok(users) = books.user_count(entry.domain) {
-                *users -= 1;
-            }
-        }
-        match &entry.kind {
-            Kind::Region { memory, .. } => memory.extent().storage().close(),
-            Kind::Window { bound } => self.release(*bound),
+        if let Some(entry) = entry {
+            self.forget(&entry);
         }
         Ok(())
     }
 
-    /// A new window, bound to nothing. Its first key is zero.
-    ///
-    /// # Errors
-    /// When there is no such domain or no tag left.
-    pub fn allocate_window(&self, domain: DomainId) -> Result<Stag, MemoryError> {
-        self.insert(domain, 0, |domain| Entry {
-            key: 0,
-            domain,
-            access: Access::NONE,
-            base: 0,
-            length: 0,
-            shown: None,
-            kind: Kind::Window { bound: None },
-        })
-    }
-
-    /// Binds a window to a range of a region, for one queue pair; whatever it
-    /// was bound to before is released. A length of zero only releases. The
-    /// window's tag is [`Stag::next_key`] of the one before from then on.
-    ///
-    /// # Errors
-    /// When window or region is not what its tag says, not of this domain, or
-    /// does not allow it; nothing is changed then.
-    pub fn bind_window(
-        &self,
-        queue_pair: QueuePairId,
-        domain: DomainId,
-        window: Stag,
-        memory: Segment,
-        access: Access,
-    ) -> Result<Stag, MemoryError> {
-        let bound = if memory.length == 0 {
-            None
-        } else {
-            Some((self.reserve(domain, memory, access)?, (memory.stag.index(), queue_pair)))
+    /// Gives up a region whose owner is gone, in any case: its tag is invalid
+    /// at once. Windows that are bound to it show its memory until they end.
+    pub fn give_up(&self, stag: Stag) {
+        let gone = {
+            let mut shard = self.write(stag.index());
+            let Ok(entry) = find(&mut shard, stag) else { return };
+            match &mut entry.kind {
+                Kind::Region { windows: 1.., given_up, .. } => {
+                    *given_up = true;
+                    entry.shown = None;
+                    None
+                }
+                _ => shard.remove(&stag.index()),
+            }
         };
-        let new = bound.as_ref().map(|(_, bound)| *bound);
-        match self.rebind(domain, window, memory, access, bound) {
-            Ok(old) => {
-                self.release(old);
-                Ok(window.next_key())
-            }
-            Err(error) => {
-                self.release(new);
-                Err(error)
-            }
+        if let Some(entry) = gone {
+            self.forget(&entry);
         }
     }
 
@@ -373,7 +335,7 @@ impl MemoryTable {
         self.books().tags
     }
 
-    fn insert(
+    pub(super) fn insert(
         &self,
         domain: DomainId,
         key: u8,
@@ -395,61 +357,18 @@ impl MemoryTable {
         }
     }
 
-    /// Checks what a window is to show and counts the window.
-    fn reserve(&self, domain: DomainId, memory: Segment, access: Access) -> Result<Shown, MemoryError> {
-        let refused = |error| MemoryError::Access(memory.stag, error);
-        let mut shard = self.write(memory.stag.index());
-        let entry = shard.get_mut(&memory.stag.index()).ok_or_else(|| refused(AccessError::InvalidStag))?;
-        entry.check_tag(memory.stag, domain, None).map_err(refused)?;
-        let start = entry.offset(memory.address, memory.length).map_err(refused)?;
-        let writes = access.allows(Access::REMOTE_WRITE) || access.allows(Access::REMOTE_ATOMIC);
-        if !entry.access.allows(Access::BIND_WINDOW) || (writes && !entry.access.allows(Access::LOCAL_WRITE))
+    /// What follows once an entry has left the table.
+    pub(super) fn forget(&self, entry: &Entry) {
         {
-            return Err(MemoryError::WindowRights);
+            let mut books = self.books();
+            books.tags -= 1;
+            if let Ok(users) = books.user_count(entry.domain) {
+                *users -= 1;
+            }
         }
-        let shown = entry.shown.as_ref().ok_or_else(|| refused(AccessError::InvalidStag))?;
-        let shown = Shown { extent: shown.extent.clone(), start };
-        let Kind::Region { windows, .. } = &mut entry.kind else {
-            return Err(MemoryError::WrongKind(memory.stag));
-        };
-        *windows += 1;
-        Ok(shown)
-    }
-
-    /// Changes a window and returns what it was bound to.
-    fn rebind(
-        &self,
-        domain: DomainId,
-        window: Stag,
-        memory: Segment,
-        access: Access,
-        new: Option<(Shown, (u32, QueuePairId))>,
-    ) -> Result<Option<(u32, QueuePairId)>, MemoryError> {
-        let mut shard = self.write(window.index());
-        let entry = find(&mut shard, window)?;
-        if entry.domain != domain {
-            return Err(MemoryError::Access(window, AccessError::NotAssociated));
-        }
-        let Kind::Window { bound } = &mut entry.kind else {
-            return Err(MemoryError::WrongKind(window));
-        };
-        let (shown, now) = new.unzip();
-        let old = std::mem::replace(bound, now);
-        entry.shown = shown;
-        entry.base = if access.allows(Access::ZERO_BASED) { 0 } else { memory.address };
-        entry.length = u64::from(memory.length);
-        entry.access = access;
-        entry.key = entry.key.wrapping_add(1);
-        Ok(old)
-    }
-
-    /// Ends what a window held of its region.
-    fn release(&self, bound: Option<(u32, QueuePairId)>) {
-        if let Some((region, _)) = bound
-            && let Some(Entry { kind: Kind::Region { windows, .. }, .. }) =
-                self.write(region).get_mut(&region)
-        {
-            *windows -= 1;
+        match &entry.kind {
+            Kind::Region { memory, .. } => memory.extent().storage().close(),
+            Kind::Window { bound } => self.release(*bound),
         }
     }
 
@@ -461,7 +380,7 @@ impl MemoryTable {
         self.shards[index as usize % SHARDS].read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self, index: u32) -> RwLockWriteGuard<'_, Shard> {
+    pub(super) fn write(&self, index: u32) -> RwLockWriteGuard<'_, Shard> {
         self.shards[index as usize % SHARDS].write().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -484,7 +403,7 @@ impl Books {
     }
 }
 
-fn find(shard: &mut Shard, stag: Stag) -> Result<&mut Entry, MemoryError> {
+pub(super) fn find(shard: &mut Shard, stag: Stag) -> Result<&mut Entry, MemoryError> {
     let entry = shard.get_mut(&stag.index()).filter(|entry| entry.key == stag.key());
     entry.ok_or(MemoryError::Access(stag, AccessError::InvalidStag))
 }

@@ -12,7 +12,8 @@ use crate::{
 
 /// Registered memory that peers may reach, with the rights that it was made
 /// with. Bytes are copied in and out ([`memory::Region`]). Dropped, its tag is
-/// given up: requests and peers no longer find it.
+/// given up: requests and peers no longer find it. Windows that are bound to it
+/// show its memory until they are bound again or dropped.
 #[derive(Debug)]
 pub struct Region {
     memory: memory::Region,
@@ -104,9 +105,8 @@ impl Deref for Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // Windows that are still bound to it keep the tag; the memory is
-        // theirs too.
-        let _ = self.domain.device.memory.deregister(self.stag);
+        // Windows that are still bound to it keep its memory, not its tag.
+        self.domain.device.memory.give_up(self.stag);
     }
 }
 

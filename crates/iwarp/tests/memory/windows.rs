@@ -159,3 +159,26 @@ fn a_bind_that_is_refused_changes_nothing() {
     table.deregister(open).unwrap();
     table.deregister(closed).unwrap();
 }
+
+#[test]
+fn a_region_that_is_given_up_leaves_with_its_last_window() {
+    let (table, domain) = table();
+    let (region, stag) = region(&table, domain, 64, all());
+    let part = Segment { stag, address: region.address(), length: 64 };
+    let window = table.allocate_window(domain).unwrap();
+    let bound = table.bind_window(PAIR, domain, window, part, Access::REMOTE_READ).unwrap();
+    table.give_up(stag);
+    // Its own tag is dead for everybody at once, the window still shows it.
+    let read = |tag| table.remote(domain, PAIR, tag, region.address(), 8, Access::REMOTE_READ);
+    assert_eq!(read(stag).unwrap_err(), AccessError::InvalidStag);
+    assert_eq!(table.local(domain, part, false).unwrap_err(), AccessError::InvalidStag);
+    assert!(read(bound).is_ok());
+    let other = table.allocate_window(domain).unwrap();
+    assert!(table.bind_window(PAIR, domain, other, part, Access::REMOTE_READ).is_err());
+    assert_eq!(table.tag_count(), 3);
+    table.deregister(bound).unwrap();
+    assert_eq!(table.tag_count(), 1);
+    table.deregister(other).unwrap();
+    // Nothing of it keeps the domain.
+    table.deallocate_domain(domain).unwrap();
+}
