@@ -10,7 +10,7 @@ mod exchange;
 mod pcap;
 
 use std::{
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpListener},
     process::Child,
     time::Duration,
@@ -241,10 +241,26 @@ fn says_what_is_wrong_with_the_other_end() {
         let (mut socket, _) = listener.accept().unwrap();
         let _ = socket.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
         let mut rest = Vec::new();
-        let _ = std::io::Read::read_to_end(&mut socket, &mut rest);
+        let _ = socket.read_to_end(&mut rest);
     });
     run(&["rdma", "ping", &target]).refused(4, &["MPA"]);
     web.join().unwrap();
+
+    // An rping, which accepts without a word (its captured reply).
+    let path = format!("{}/../../fixtures/iwarp/siw-crc.pcap", env!("CARGO_MANIFEST_DIR"));
+    let captured = pcap::streams(path.as_ref()).into_iter().find(|stream| stream.sent[0].len() > 500);
+    let reply = captured.unwrap().sent[1][..24].to_vec();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = listener.local_addr().unwrap().to_string();
+    let rping = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        let mut request = [0; 20];
+        socket.read_exact(&mut request).unwrap();
+        socket.write_all(&reply).unwrap();
+        let _ = socket.read_to_end(&mut Vec::new());
+    });
+    run(&["rdma", "write", &target]).refused(4, &["not as `clearstream rdma serve`"]);
+    rping.join().unwrap();
 
     // Only pings, and a listener that is there already.
     let pings = FarEnd::start(&["ping", "--serve"]);
