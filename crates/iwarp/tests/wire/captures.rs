@@ -73,7 +73,7 @@ pub(crate) fn ulpdus(stream: &Stream, side: usize) -> Vec<(Vec<u8>, [u8; 3])> {
 }
 
 /// Each side's stream made again, from nothing but what was decoded.
-fn encode_again(stream: &Stream, side: usize) -> (Vec<u8>, Vec<Opcode>) {
+pub(crate) fn encode_again(stream: &Stream, side: usize) -> (Vec<u8>, Vec<Opcode>) {
     let (frames, _) = setup_frames(stream);
     let mut framer = Framer::new(&agreement(stream)[side]);
     let mut bytes = frames[side].encode().unwrap();

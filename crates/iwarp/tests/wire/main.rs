@@ -6,6 +6,7 @@
 mod captures;
 mod conversation;
 mod dissector;
+mod endings;
 mod figures;
 mod pcap;
 mod properties;
