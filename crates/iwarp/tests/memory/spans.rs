@@ -192,6 +192,7 @@ fn a_span_is_never_left() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "the interpreter gives up where the system refuses")]
 fn more_memory_than_there_is_is_refused() {
     for length in [usize::MAX, usize::MAX - 7, isize::MAX as usize, 1 << 60] {
         assert!(Region::new(length).is_err(), "{length:#x}");
