@@ -12,6 +12,6 @@ fuzz_target!(|input: &str| {
     let assumed = Assumed { release: Some("6.12".to_owned()), ..Assumed::default() };
     let state = HostState::of_file("fuzz", input, assumed);
     let report = lint(&state, None, &MuteList::default());
-    let log = sarif(&report);
+    let log = sarif(&report, "clearstream tune lint");
     assert_eq!(log["runs"][0]["results"].as_array().map(Vec::len), Some(report.findings.len()));
 });
