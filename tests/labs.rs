@@ -240,7 +240,9 @@ fn root_faults_of_a_lab_are_made_shown_and_mended() {
         assert_eq!(ping("10.0.1.9"), at_gate, "{fault:?}");
         assert!(run(&["lab", "list"]).ok().contains("running, 1 fault"));
         assert!(run(&["lab", "show", "e2e-fault"]).ok().contains("broken on purpose: gate"));
-        assert!(run(&["lab", "fault", "e2e-fault", "gate", "--clear"]).ok().contains("mended: gate"));
+        assert!(
+            run(&["lab", "fault", "e2e-fault", "gate", "--clear"]).ok().contains("mended, no longer: gate")
+        );
         assert!(ping("10.0.2.1"), "{fault:?}");
     }
     assert!(run(&["lab", "fault", "e2e-fault", "--clear"]).ok().contains("nothing was broken"));

@@ -2,10 +2,17 @@
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
+/// A terminal that was not told its width has 0 columns (script(1), CI); in so
+/// few, lines that wrap are easier to read than columns of single letters.
+const NARROWEST: u16 = 40;
+
 /// Makes a table; columns named with a leading `>` are numbers and stand right.
 pub fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    if table.width().is_some_and(|columns| columns < NARROWEST) {
+        table.set_content_arrangement(ContentArrangement::Disabled);
+    }
     table.set_header(header.iter().map(|name| name.trim_start_matches('>')).collect::<Vec<_>>());
     for row in rows {
         table.add_row(row);

@@ -158,8 +158,10 @@ fn fault(name: &str, place: Option<&str>, word: Option<FaultWord>, json: bool) -
         });
         return Ok(output::json(&document, true)?);
     }
+    // What is mended is told by what was wrong.
+    let said = if word.is_some() { "broken" } else { "mended, no longer" };
     let mut lines: Vec<String> =
-        changed.iter().map(|fault| format!("{verb}: {}", fault_text(fault))).collect();
+        changed.iter().map(|fault| format!("{said}: {}", fault_text(fault))).collect();
     if changed.is_empty() {
         lines.push("nothing was broken there".to_owned());
     }

@@ -37,7 +37,7 @@ impl ConfirmArgs {
         let options = Options::live()?;
         let Some(trial) = trials(&options)?.pop() else {
             return Err(CommandError::usage(
-                "nothing waits for confirmation here: it was confirmed, put back, or applied without --confirm-within",
+                "nothing waits for confirmation here: it was confirmed or put back, applied without --confirm-within, or there was nothing to change",
             ));
         };
         let journal = trial.journal;
