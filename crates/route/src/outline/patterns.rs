@@ -5,20 +5,26 @@ use std::net::IpAddr;
 /// Names in their order; neighbours that differ in their last number, which
 /// counts up by one, become one pattern.
 pub(super) fn names(names: &[String]) -> Vec<String> {
-    runs(names, |name| {
+    runs(names, false, |name| {
         let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
         let (stem, number) = name.split_at(name.len() - digits);
         Some((stem.to_owned(), number.parse().ok()?, number.len()))
     })
 }
 
-/// Addresses in their order; the last part counts up.
+/// Addresses in their order; the last part counts up, of IPv6 in hexadecimal.
 pub(super) fn addresses(addresses: &[IpAddr]) -> Vec<String> {
     let written: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     if addresses.iter().all(IpAddr::is_ipv4) {
-        return runs(&written, |text| {
+        return runs(&written, false, |text| {
             let (stem, last) = text.rsplit_once('.')?;
             Some((format!("{stem}."), last.parse().ok()?, 1))
+        });
+    }
+    if addresses.iter().all(IpAddr::is_ipv6) {
+        return runs(&written, true, |text| {
+            let (stem, last) = text.rsplit_once(':')?;
+            Some((format!("{stem}:"), u64::from_str_radix(last, 16).ok()?, 1))
         });
     }
     written
@@ -26,7 +32,11 @@ pub(super) fn addresses(addresses: &[IpAddr]) -> Vec<String> {
 
 /// Joins texts whose number counts up behind one stem. Numbers with leading
 /// zeros join those of the same width.
-fn runs(texts: &[String], divide: impl Fn(&str) -> Option<(String, u64, usize)>) -> Vec<String> {
+fn runs(
+    texts: &[String],
+    is_hexadecimal: bool,
+    divide: impl Fn(&str) -> Option<(String, u64, usize)>,
+) -> Vec<String> {
     let mut written = Vec::new();
     let mut at = 0;
     while at < texts.len() {
@@ -46,7 +56,10 @@ fn runs(texts: &[String], divide: impl Fn(&str) -> Option<(String, u64, usize)>)
             end += 1;
         }
         if end - at > 1 {
-            written.push(format!("{stem}[{first:0width$}-{last:0width$}]"));
+            written.push(match is_hexadecimal {
+                true => format!("{stem}[{first:x}-{last:x}]"),
+                false => format!("{stem}[{first:0width$}-{last:0width$}]"),
+            });
         } else {
             written.push(texts[at].clone());
         }
@@ -73,6 +86,7 @@ mod tests {
         assert_eq!(text(&["login", "login"]), ["login", "login"]);
         let list = |list: &[&str]| addresses(&list.iter().map(|it| it.parse().unwrap()).collect::<Vec<_>>());
         assert_eq!(list(&["10.10.0.9", "10.10.0.10", "10.10.0.12"]), ["10.10.0.[9-10]", "10.10.0.12"]);
-        assert_eq!(list(&["fd00::1", "fd00::2"]), ["fd00::1", "fd00::2"]);
+        assert_eq!(list(&["fd00::9", "fd00::a", "fd00::c"]), ["fd00::[9-a]", "fd00::c"]);
+        assert_eq!(list(&["fd00::ffff", "fd00::1:0"]), ["fd00::ffff", "fd00::1:0"]);
     }
 }

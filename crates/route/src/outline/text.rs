@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt::Write as _, net::IpAddr};
 
 use clearstream_schema::{
     fabric::{FABRIC_SCHEMA, HostRole},
-    routing::HostRouting,
+    routing::{HostRouting, Nexthop, NexthopTarget, RouteAction, RouteEntry},
 };
 
 use super::{
@@ -221,10 +221,17 @@ fn write_route(
             &format!("All hosts hash with the seed {seed}: return-path = \"equal-seed\" needs it."),
         );
     }
+    // Only who has several next hops chooses.
+    let chooses = |host: &HostRouting| {
+        let by_routes =
+            |route: &RouteEntry| matches!(&route.action, RouteAction::Gateways(hops) if hops.len() > 1);
+        let is_group = |nexthop: &Nexthop| matches!(nexthop.target, NexthopTarget::Group { .. });
+        host.routes.iter().any(by_routes) || host.nexthops.iter().any(is_group)
+    };
     let policy = |host: &HostRouting| {
         host.sysctls.get("net.ipv4.fib_multipath_hash_policy").is_some_and(|value| value.value.trim() == "0")
     };
-    if hosts.iter().any(policy) {
+    if hosts.iter().any(|host| chooses(host) && policy(host)) {
         comment(
             text,
             "Some hosts now choose gateways by addresses alone (policy 0), which leaves gateways idle.",
