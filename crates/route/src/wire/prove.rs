@@ -198,7 +198,11 @@ impl Work<'_> {
                 crossing.clients.len(),
                 crossing.servers.len()
             );
-            self.notices.push(Notice { id: "representatives".to_owned(), message });
+            let notice = Notice { id: "representatives".to_owned(), message };
+            // Both address families leave the same ones out.
+            if !self.notices.contains(&notice) {
+                self.notices.push(notice);
+            }
         }
         self.progress(format!("{near} to {far}, {family}: flows"));
         let shown = self.flows(crossing)?;
