@@ -11,7 +11,7 @@ use crate::{
     digest::{ExperimentDigest, GatewayTrial},
     figure::{Figure, LegendItem, Table, draw_both, identifier},
     figures::{goodput::sentence_case, series_class},
-    format::{count, join, level_of, milliseconds, percent},
+    format::{count, level_of, milliseconds, percent},
     svg::{
         Svg,
         plot::{Area, Plot, Size, tick_labels},
@@ -345,7 +345,8 @@ fn share_finding(groups: &[Group<'_>]) -> Option<String> {
             })
         })
         .collect();
-    (!parts.is_empty()).then(|| sentence_case(&format!("{}.", join(&parts))))
+    // Each part has commas of its own.
+    (!parts.is_empty()).then(|| sentence_case(&format!("{}.", parts.join("; "))))
 }
 
 /// How far the requests of a gateway are from its share by weight, as a part of it.
