@@ -145,6 +145,14 @@ impl Machine {
         }
     }
 
+    /// The TCP segments of the connection hold `mss` bytes now: FPDUs may grow
+    /// with them (RFC 5044, section 5.1). They do not shrink: a receiver takes
+    /// FPDUs of any length, and their alignment is a matter of speed.
+    pub fn grow(&mut self, mss: usize) {
+        let mulpdu = crate::mpa::mulpdu(mss, !self.framer.is_plain());
+        self.mulpdu = self.mulpdu.max(mulpdu.min(usize::from(u16::MAX)));
+    }
+
     /// Takes a request for the send queue. Its memory is looked at when its
     /// turn comes.
     ///

@@ -38,7 +38,14 @@ pub(super) struct Wire {
     pub(super) deadline: Option<Instant>,
     /// What the drivers were told of `deadline`.
     pub(super) announced: Option<Instant>,
+    /// Bytes to be sent until the segment size is asked for once more.
+    pub(super) settling: usize,
 }
+
+/// TCP sends segments of half the peer's window at most, and that is small in
+/// the beginning: where segments are large, as on loopback, they are twice as
+/// large after so many bytes.
+pub(super) const SETTLING_BYTES: usize = 1 << 20;
 
 /// What a visit found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,6 +76,7 @@ impl Wire {
             watched: (false, false),
             deadline,
             announced: None,
+            settling: SETTLING_BYTES,
         }
     }
 
@@ -90,6 +98,7 @@ impl Wire {
             match outcome {
                 Ok((bytes, short)) => {
                     self.machine.sent(bytes);
+                    self.settle_segments(bytes);
                     visit.progress = true;
                     moved += bytes;
                     self.blocked = short;
@@ -104,6 +113,18 @@ impl Wire {
                 (visit.more, self.blocked) = (true, true);
                 return;
             }
+        }
+    }
+
+    fn settle_segments(&mut self, sent: usize) {
+        if self.settling == 0 {
+            return;
+        }
+        self.settling = self.settling.saturating_sub(sent);
+        if self.settling == 0
+            && let Ok(mss) = self.socket.tcp_mss()
+        {
+            self.machine.grow(usize::try_from(mss).unwrap_or(0));
         }
     }
 
