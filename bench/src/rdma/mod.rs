@@ -124,10 +124,10 @@ fn messages(size: u32, amount: Amount) -> u32 {
 fn latency(size: u32, amount: Amount) -> Contest {
     let count = HALF_TRIPS / 2 * amount.seconds;
     let mut entries = vec![
-        iwarp("iWARP Send", "send", Cores::Own, Crc::Off, size, count),
+        iwarp("iWARP Send", "send", Moved::Inline, Crc::Off, size, count),
         bare("bare TCP, polled", "ping", size, count),
-        iwarp("iWARP Write", "write", Cores::Own, Crc::Off, size, count),
-        iwarp("iWARP Send, CRC", "send", Cores::Own, Crc::On, size, count),
+        iwarp("iWARP Write", "write", Moved::Inline, Crc::Off, size, count),
+        iwarp("iWARP Send, CRC", "send", Moved::Inline, Crc::On, size, count),
     ];
     let mut bars = vec![(0, 1, Bar::Most(1.15)), (2, 1, Bar::Most(1.15))];
     for peer in peers::libfabric_latency(size, count) {
@@ -146,12 +146,12 @@ fn latency(size: u32, amount: Amount) -> Contest {
 
 fn one_way(size: u32, amount: Amount, ground: &Ground) -> Result<Contest, BenchError> {
     let count = messages(size, amount);
-    let write = |name, place, crc| iwarp(name, "stream", place, crc, size, count);
+    let write = |name, progress, crc| iwarp(name, "stream", progress, crc, size, count);
     let mut entries = vec![
-        write("iWARP, one core", Cores::Shared, Crc::Off),
-        write("iWARP, one core, CRC", Cores::Shared, Crc::On),
-        write("iWARP, two cores", Cores::Own, Crc::Off),
-        write("iWARP, two cores, CRC", Cores::Own, Crc::On),
+        write("iWARP, engines", Moved::Engines, Crc::Off),
+        write("iWARP, engines, CRC", Moved::Engines, Crc::On),
+        write("iWARP, inline", Moved::Inline, Crc::Off),
+        write("iWARP, inline, CRC", Moved::Inline, Crc::On),
     ];
     let mut bars = Vec::new();
     for flow in flows(amount, ground)? {
@@ -160,8 +160,7 @@ fn one_way(size: u32, amount: Amount, ground: &Ground) -> Result<Contest, BenchE
     }
     entries.push(bare("bare TCP, polled", "stream", size, count));
     for peer in [peers::libfabric_write(size, count), peers::ucx_write(size, count)].concat() {
-        // On two cores each, as their programs poll.
-        bars.push((2, entries.len(), Bar::Least(1.0)));
+        bars.push((0, entries.len(), Bar::Least(1.0)));
         entries.push(peer);
     }
     let contest = Contest::new(format!("One way, messages of {}", size_text(size)), "GB/s", entries);
@@ -169,10 +168,10 @@ fn one_way(size: u32, amount: Amount, ground: &Ground) -> Result<Contest, BenchE
 }
 
 fn both_ways(size: u32, amount: Amount) -> Contest {
-    let count = messages(size, amount) / 2;
+    let count = messages(size, amount);
     let entries = vec![
-        iwarp("iWARP Write, one way", "stream", Cores::Own, Crc::Off, size, count),
-        iwarp("iWARP Write, both ways", "both", Cores::Own, Crc::Off, size, count),
+        iwarp("iWARP Write, one way", "stream", Moved::Engines, Crc::Off, size, count),
+        iwarp("iWARP Write, both ways", "both", Moved::Engines, Crc::Off, size, count),
         bare("bare TCP, one way", "stream", size, count),
         bare("bare TCP, both ways", "both", size, count),
     ];
@@ -228,13 +227,13 @@ fn bare(name: &str, kind: &str, size: u32, count: u32) -> Entry {
     own(name, &["bare", "serve", &port, "1"], &client)
 }
 
-/// Where the two ends are.
+/// Who moves the bytes, at both ends.
 #[derive(Clone, Copy, PartialEq)]
-enum Cores {
-    /// Each polls on its own.
-    Own,
-    /// They take turns on one, and sleep in between.
-    Shared,
+enum Moved {
+    /// The program, which polls.
+    Inline,
+    /// An engine; the program sleeps.
+    Engines,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -244,12 +243,12 @@ enum Crc {
 }
 
 /// This program again, as an end with our RNIC, progressing inline.
-fn iwarp(name: &str, kind: &str, cores: Cores, crc: Crc, size: u32, count: u32) -> Entry {
+fn iwarp(name: &str, kind: &str, progress: Moved, crc: Crc, size: u32, count: u32) -> Entry {
     let (port, size, count) = (PORT.to_string(), size.to_string(), count.to_string());
     let crc = if crc == Crc::On { "crc" } else { "plain" };
-    let (core, wait) = if cores == Cores::Own { ("1", "inline") } else { ("0", "sleep") };
-    let client = ["iwarp", kind, "127.0.0.1", &port, "0", wait, crc, &size, &count, "1"];
-    own(name, &["iwarp", "serve", &port, core, wait], &client)
+    let progress = if progress == Moved::Inline { "inline" } else { "engine" };
+    let client = ["iwarp", kind, "127.0.0.1", &port, "0", progress, crc, &size, &count, "1"];
+    own(name, &["iwarp", "serve", &port, "1", progress], &client)
 }
 
 fn own(name: &str, server: &[&str], client: &[&str]) -> Entry {
@@ -268,8 +267,8 @@ fn page(
     ended: Option<&BenchError>,
 ) -> String {
     let mut page = format!(
-        "{TITLE}\n\nMade by `{command}`. Loopback, both ends pinned: servers on core 1, clients on core 0, but for those \
-         that share one core and sleep when there is nothing to do. Programs take turns within a round, and ratios are taken within a round, since a \
+        "{TITLE}\n\nMade by `{command}`. Loopback, both ends pinned: servers on core 1, clients on core 0, but for the \
+         flow that shares one core. Inline, the program moves its bytes and polls; engines move them while it sleeps. Programs take turns within a round, and ratios are taken within a round, since a \
          machine drifts; figures are medians with the least and the largest. Every figure is a mean over one run. {}\n\n",
         ground.described()
     );

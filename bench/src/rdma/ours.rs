@@ -2,13 +2,12 @@
 //! with messages.
 //!
 //! ```text
-//! clearstream-bench iwarp serve PORT CORE inline|sleep|engine
-//! clearstream-bench iwarp send|write|stream|both|many ADDRESS PORT CORE inline|sleep|engine plain|crc SIZE COUNT QUEUE_PAIRS
+//! clearstream-bench iwarp serve PORT CORE inline|engine
+//! clearstream-bench iwarp send|write|stream|both|many ADDRESS PORT CORE inline|engine plain|crc SIZE COUNT QUEUE_PAIRS
 //! ```
 //!
-//! `inline` polls and never sleeps; `sleep` moves its bytes itself too, but
-//! leaves the core to the other end whenever there is nothing to do; `engine`
-//! has an engine move them.
+//! `inline` polls and never sleeps; `engine` has an engine move the bytes and
+//! sleeps meanwhile.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -35,8 +34,6 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 const DEPTH: u32 = 256;
 /// Bytes that a stream has outstanding, roughly.
 const WINDOW_BYTES: u32 = 8 << 20;
-/// Send buffer of ends that share a core; the kernel doubles it.
-const SHARED_BUFFER_BYTES: usize = 256 << 10;
 /// Every so many requests of a ping-pong have a completion.
 const SIGNALED: u64 = 64;
 /// Private data: kind, size, count, queue pairs, tag and address.
@@ -157,18 +154,14 @@ impl Adapter {
     fn open(core: u32, progress: &str, size: u32, queue_pairs: u32) -> Result<Self, Failure> {
         let sleeps = progress != "inline";
         let progress = match progress {
-            "inline" | "sleep" => {
+            "inline" => {
                 affinity::pin_to(core)?;
                 Progress::Inline
             }
             "engine" => Progress::Offloaded { cores: vec![core] },
-            other => return Err(format!("{other} is not inline, sleep or engine").into()),
+            other => return Err(format!("{other} is neither inline nor engine").into()),
         };
-        // Ends that take turns on a core do best when what is in flight stays
-        // in its cache.
-        let shares = sleeps && progress == Progress::Inline;
-        let send_buffer_bytes = shares.then_some(SHARED_BUFFER_BYTES);
-        let rnic = Rnic::open(RnicOptions { progress, send_buffer_bytes, ..RnicOptions::default() })?;
+        let rnic = Rnic::open(RnicOptions { progress, ..RnicOptions::default() })?;
         let domain = ProtectionDomain::new(&rnic);
         let channel = if sleeps { Some(CompletionChannel::new()?) } else { None };
         let completions = CompletionQueue::new(&rnic, 2 * DEPTH * queue_pairs, 0, channel.as_ref())?;
