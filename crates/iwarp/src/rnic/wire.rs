@@ -44,8 +44,9 @@ pub(super) struct Wire {
 
 /// TCP sends segments of half the peer's window at most, and that is small in
 /// the beginning: where segments are large, as on loopback, they are twice as
-/// large after so many bytes.
-pub(super) const SETTLING_BYTES: usize = 1 << 20;
+/// large after so many bytes. That is several times what a socket takes at
+/// once, so that the peer has seen enough of them.
+pub(super) const SETTLING_BYTES: usize = 16 << 20;
 
 /// What a visit found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
