@@ -13,8 +13,10 @@ const LONGEST_BYTES: usize = 1 << 20;
 const LONGEST_CHECKED_BYTES: usize = 256 << 10;
 /// Nor is it made of more pieces than one call of a socket should gather.
 const MOST_PIECES: usize = 64;
-/// Nor does the arena grow beyond this, by more than one FPDU with markers.
+/// Nor does the arena grow beyond this, by more than one FPDU: with markers or
+/// CRCs it holds all payload.
 const ARENA_BYTES: usize = 48 << 10;
+const ARENA_CHECKED_BYTES: usize = 192 << 10;
 /// An arena that is kept while nothing is sent.
 const ARENA_IDLE_BYTES: usize = 16 << 10;
 
@@ -89,7 +91,7 @@ impl Batch {
         let longest = if checked { LONGEST_CHECKED_BYTES } else { LONGEST_BYTES };
         self.length + (self.arena.len() - self.open) >= longest
             || self.parts.len() + 2 > MOST_PIECES
-            || self.arena.len() >= ARENA_BYTES
+            || self.arena.len() >= if checked { ARENA_CHECKED_BYTES } else { ARENA_BYTES }
     }
 
     /// Payload that stays where it is.

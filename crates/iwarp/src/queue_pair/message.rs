@@ -11,7 +11,9 @@ use crate::stag::Stag;
 use crate::work::InlineData;
 
 /// Payload up to this length is copied behind its header, so that a small
-/// message is one contiguous piece: cheaper than gathering it.
+/// message is one contiguous piece: cheaper than gathering it. With a CRC all
+/// payload is: shared memory may change before the socket takes it, and the CRC
+/// is to be that of the bytes which leave.
 const COPIED_BYTES: usize = 2048;
 
 /// Registered memory, piece after piece.
@@ -74,7 +76,7 @@ impl Message {
         let (header, _) = self.header(last).encode();
         let header = &header[..header_bytes];
         let ulpdu = u16::try_from(header_bytes + payload).unwrap_or(u16::MAX);
-        if payload <= COPIED_BYTES && framer.is_plain() {
+        if framer.is_plain() && (payload <= COPIED_BYTES || framer.crc().is_some()) {
             let from = batch.arena.len();
             batch.arena.extend_from_slice(&ulpdu.to_be_bytes());
             batch.arena.extend_from_slice(header);
@@ -117,9 +119,6 @@ impl Message {
             && let Source::Memory { .. } = self.source
         {
             self.source.advance(length, |part| {
-                if let Some(crc) = framer.crc() {
-                    part.crc32c(crc);
-                }
                 framer.passed(part.len());
                 batch.memory(part);
             });

@@ -25,8 +25,8 @@ pub enum Source {
     Inline(InlineData),
     /// Moved in, gathered in order, and returned with the completion.
     Buffers(Buffers),
-    /// Ranges of a [`Region`](super::Region), which stays in reach. With CRCs
-    /// it must not change while it is sent: the peer may end the connection.
+    /// Ranges of a [`Region`](super::Region), which stays in reach and may
+    /// change while it is sent.
     Region(Segments),
 }
 

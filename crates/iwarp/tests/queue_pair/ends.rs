@@ -237,8 +237,8 @@ fn a_reset_gives_every_request_back_in_order() {
 #[test]
 fn a_terminate_waits_for_the_fpdu_under_way_and_is_the_last() {
     let [mut one, mut other] = pair();
-    one.region.write(0, &[3; 100_000]);
-    let (remote, data) = (other.remote(0), gather(&one, 0, 100_000));
+    one.region.write(0, &[3; 700_000]);
+    let (remote, data) = (other.remote(0), gather(&one, 0, 700_000));
     post(&mut one, 1, Operation::Write { data, remote });
     let mut stream = VecDeque::new();
     one.transmit(&mut stream, 1000);

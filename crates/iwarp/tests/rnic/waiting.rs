@@ -5,6 +5,7 @@ use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     os::fd::AsFd,
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
 };
@@ -188,4 +189,33 @@ fn a_terminate_that_a_peer_does_not_read_holds_up_nothing_for_ever() {
     back.sort_unstable();
     assert_eq!(back, [2, 3]);
     drop(peer);
+}
+
+#[test]
+fn memory_that_changes_while_it_is_read_ends_no_connection() {
+    let (reader, owner) = plain_pair(&offloaded());
+    assert!(reader.queue_pair.query().established.is_some_and(|established| established.crc));
+    let length = 64 << 10;
+    let memory = Region::new(&owner.domain, length, Access::REMOTE_READ).unwrap();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut value = 0;
+            while !stop.load(Ordering::Relaxed) {
+                value += 1;
+                (0..length).step_by(4096).for_each(|at| memory.store(at, value));
+            }
+        });
+        let mut done = Vec::new();
+        for id in 0..2000 {
+            let buffer = reader.domain.buffer(length).unwrap();
+            reader.queue_pair.read(id, buffer, memory.remote(0), SendOptions::default()).unwrap();
+            done.push(finished(&reader, &[&owner]).completion.status);
+            if done.last() != Some(&Status::Success) {
+                break;
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(done, [Status::Success; 2000]);
+    });
 }
