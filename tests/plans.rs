@@ -121,8 +121,7 @@ fn root_an_agent_refuses_routes_that_cut_its_controller_off() {
     let mut peer = spawn(command, "here").unwrap();
     let mut apply = |destination: &str| {
         let mut plan = plan();
-        let setting =
-            Setting::Route { table: 254, destination: destination.parse().unwrap(), metric: 0 };
+        let setting = Setting::Route { table: 254, destination: destination.parse().unwrap(), metric: 0 };
         plan.steps = vec![Step {
             setting,
             current: None,

@@ -5,7 +5,6 @@ use std::{
     ffi::c_char,
     os::fd::{AsFd, AsRawFd},
     sync::{Mutex, PoisonError},
-    time::Duration,
 };
 
 use clearstream_iwarp::verbs::{
@@ -14,6 +13,7 @@ use clearstream_iwarp::verbs::{
 
 use crate::{
     error::{IWARP_OK, Refusal, verb},
+    options::{connect_options, said},
     pointers::{
         IWARP_ADDRESS_BYTES, IWARP_PRIVATE_DATA_BYTES, address, at, give, give_handle, list, private_data,
         take, timeout, words,
@@ -445,39 +445,6 @@ pub unsafe extern "C" fn iwarp_reject(incoming: *mut iwarp_incoming, data: *cons
         request.incoming.reject(unsafe { list(data, length, "data")? })?;
         Ok(IWARP_OK)
     })
-}
-
-unsafe fn connect_options(options: *const iwarp_connect_options) -> Result<ConnectOptions, Refusal> {
-    // SAFETY: the caller's.
-    let Some(options) = (unsafe { options.as_ref() }) else { return Ok(ConnectOptions::default()) };
-    sized::<iwarp_connect_options>(options.size)?;
-    let local = if options.local.is_null() {
-        None
-    } else {
-        // SAFETY: the caller's.
-        Some(unsafe { address(options.local, "local")? })
-    };
-    Ok(ConnectOptions {
-        // SAFETY: the caller's.
-        private_data: unsafe { said(options)? },
-        ird: options.ird,
-        ord: options.ord,
-        crc: options.crc,
-        markers: options.markers,
-        revision: options.revision,
-        peer_to_peer: options.peer_to_peer,
-        large_fpdus: options.large_fpdus,
-        local,
-        timeout: Duration::from_millis(options.timeout_ms),
-        reply_timeout: Duration::from_millis(options.reply_timeout_ms),
-        settle: u64::try_from(options.settle_us).ok().map(Duration::from_micros),
-    })
-}
-
-unsafe fn said(options: &iwarp_connect_options) -> Result<Vec<u8>, Refusal> {
-    // SAFETY: the caller's.
-    let data = unsafe { list(options.private_data, options.private_data_length as usize, "private_data")? };
-    Ok(data.to_vec())
 }
 
 unsafe fn give_unless_null(into: *mut iwarp_established, agreed: &Established) -> Result<i32, Refusal> {

@@ -12,6 +12,7 @@ pub mod connect;
 pub mod error;
 pub mod events;
 pub mod memory;
+mod options;
 pub mod pointers;
 pub mod queue_pair;
 pub mod queues;

@@ -94,6 +94,7 @@ impl Handler for Agent {
             }
             Request::Plan(_) => panic!("a study changes nothing"),
             Request::Route(_) => panic!("a study proves no routes"),
+            Request::RdmaServe { .. } => panic!("a study measures no RDMA"),
             Request::Shutdown => Ok(Reply::Empty),
         }
     }
