@@ -14,10 +14,11 @@ fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The library that cargo built beside this test.
+/// The library that `cargo build` left beside this test; a test does not build
+/// a library that it is not linked with.
 fn library(name: &str) -> PathBuf {
     let beside = std::env::current_exe().unwrap().parent().unwrap().join(name);
-    assert!(beside.exists(), "{} is not built", beside.display());
+    assert!(beside.exists(), "no {}: cargo build -p clearstream-iwarp-c makes it", beside.display());
     beside
 }
 

@@ -83,7 +83,7 @@ impl RdmaError {
             Self::Option(_) => ExitCode::Usage,
             Self::Connect { source } => match source {
                 ConnectError::Tcp { .. } => ExitCode::Unreachable,
-                ConnectError::Option(_) => ExitCode::Usage,
+                ConnectError::Option(_) | ConnectError::Reads { .. } => ExitCode::Usage,
                 ConnectError::State(_) => ExitCode::Internal,
                 ConnectError::System { .. } => ExitCode::Unsupported,
                 _ => ExitCode::Refused,

@@ -296,14 +296,18 @@ impl Attempt {
         if self.reply.is_none() {
             let mut ready = [PollFd::new(socket, PollFlags::OUT)];
             if poll(&mut ready, Some(&Timespec::default())) != Ok(1) {
-                return self.in_time("TCP handshake");
+                return self.in_time(|attempt| ConnectError::Tcp {
+                    step: "connect to",
+                    peer: attempt.peer,
+                    source: io::ErrorKind::TimedOut.into(),
+                });
             }
             self.request()?;
         }
         if self.replied.is_none() {
             let (Some(socket), Some(reply)) = (&self.socket, &mut self.reply) else { return Ok(None) };
             let read = reply.read(socket).map_err(|trouble| trouble.of(self.peer, "reply"))?;
-            let Some((frame, early)) = read else { return self.in_time("reply") };
+            let Some((frame, early)) = read else { return self.in_time(Self::no_reply) };
             let agreed = conclude(&self.offer, &frame).map_err(|error| self.refuse(&frame, error))?;
             self.replied = Some(Replied { agreed, private_data: frame.private_data, early });
             self.end = after(self.settle);
@@ -378,11 +382,12 @@ impl Attempt {
         }
     }
 
-    fn in_time(&self, awaited: &'static str) -> Result<Option<Established>, ConnectError> {
-        if Instant::now() < self.end {
-            return Ok(None);
-        }
-        Err(ConnectError::TimedOut { peer: self.peer, awaited, after: self.began.elapsed() })
+    fn in_time(&self, late: impl FnOnce(&Self) -> ConnectError) -> Result<Option<Established>, ConnectError> {
+        if Instant::now() < self.end { Ok(None) } else { Err(late(self)) }
+    }
+
+    fn no_reply(&self) -> ConnectError {
+        ConnectError::TimedOut { peer: self.peer, awaited: "reply", after: self.began.elapsed() }
     }
 
     fn interest(&self) -> epoll::EventFlags {
