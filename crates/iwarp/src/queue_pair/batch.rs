@@ -5,17 +5,15 @@ use smallvec::SmallVec;
 
 use crate::memory::{Piece, Span};
 
-/// A batch is not made longer than this many bytes without CRCs: what a
-/// socket buffer takes at once.
+/// A batch is not made longer than this many bytes: what a socket buffer takes
+/// at once.
 const LONGEST_BYTES: usize = 1 << 20;
-/// With CRCs it is shorter, so that the bytes are still in a core's cache when
-/// the socket copies them.
-const LONGEST_CHECKED_BYTES: usize = 256 << 10;
 /// Nor is it made of more pieces than one call of a socket should gather.
 const MOST_PIECES: usize = 64;
-/// Nor does the arena grow beyond this, by more than one FPDU: with markers or
-/// CRCs it holds all payload.
+/// Nor does the arena grow beyond this, by more than one FPDU.
 const ARENA_BYTES: usize = 48 << 10;
+/// With CRCs it holds all payload, which is to be in a core's cache still when
+/// the socket copies it.
 const ARENA_CHECKED_BYTES: usize = 192 << 10;
 /// An arena that is kept while nothing is sent.
 const ARENA_IDLE_BYTES: usize = 16 << 10;
@@ -88,10 +86,10 @@ impl Batch {
 
     /// Whether another FPDU should wait for the next batch.
     pub(super) fn is_full(&self, checked: bool) -> bool {
-        let longest = if checked { LONGEST_CHECKED_BYTES } else { LONGEST_BYTES };
-        self.length + (self.arena.len() - self.open) >= longest
+        let arena = if checked { ARENA_CHECKED_BYTES } else { ARENA_BYTES };
+        self.length + (self.arena.len() - self.open) >= LONGEST_BYTES
             || self.parts.len() + 2 > MOST_PIECES
-            || self.arena.len() >= if checked { ARENA_CHECKED_BYTES } else { ARENA_BYTES }
+            || self.arena.len() >= arena
     }
 
     /// Payload that stays where it is.
