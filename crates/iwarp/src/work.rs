@@ -227,3 +227,17 @@ pub struct Completion {
     /// The peer asked for the consumer's attention.
     pub solicited: bool,
 }
+
+impl Completion {
+    /// A place that a completion is polled into.
+    pub const EMPTY: Self = Self {
+        id: 0,
+        queue_pair: crate::stag::QueuePairId(0),
+        completed: Completed::Send,
+        status: Status::Success,
+        bytes: 0,
+        immediate: None,
+        invalidated: None,
+        solicited: false,
+    };
+}

@@ -4,13 +4,13 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use clearstream_iwarp::verbs::{
     CompletionChannel, Notify,
-    raw::{CompletionQueue, SharedReceiveQueue},
+    raw::{Completion, CompletionQueue, SharedReceiveQueue},
 };
 
 use crate::{
     error::{IWARP_OK, Refusal, verb},
     pointers::{at, give, give_handle, list, take, timeout},
-    requests::{NO_COMPLETION, completion, iwarp_completion, iwarp_receive_request, receive_request},
+    requests::{completion, iwarp_completion, iwarp_receive_request, receive_request},
     rnic::{iwarp_domain, iwarp_rnic},
 };
 
@@ -132,7 +132,7 @@ pub unsafe extern "C" fn iwarp_poll(
             return Err(Refusal::argument("`completions` is NULL"));
         }
         let room = room.min(i32::MAX as u32) as usize;
-        let mut batch = [NO_COMPLETION; BATCH];
+        let mut batch = [Completion::EMPTY; BATCH];
         let mut taken = 0;
         while taken < room {
             let most = BATCH.min(room - taken);

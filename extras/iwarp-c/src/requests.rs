@@ -3,7 +3,7 @@
 use std::slice;
 
 use clearstream_iwarp::{
-    stag::{QueuePairId, Stag},
+    stag::Stag,
     verbs::raw::{Completion, Data, Operation, ReceiveRequest, Segment, SendRequest},
     work::{Completed, Remote, Segments, Status},
 };
@@ -283,15 +283,3 @@ pub(crate) fn completion(of: &Completion) -> iwarp_completion {
         immediate: of.immediate.unwrap_or_default(),
     }
 }
-
-/// What a completion is read into.
-pub(crate) const NO_COMPLETION: Completion = Completion {
-    id: 0,
-    queue_pair: QueuePairId(0),
-    completed: Completed::Send,
-    status: Status::Success,
-    bytes: 0,
-    immediate: None,
-    invalidated: None,
-    solicited: false,
-};

@@ -3,13 +3,12 @@
 use std::{net::SocketAddr, time::Duration};
 
 use clearstream_iwarp::{
-    stag::QueuePairId,
     verbs::{
         AcceptOptions, Access, CompletionChannel, ConnectOptions, Established, Incoming, Notify, Progress,
         ProtectionDomain, Region, Rnic, RnicOptions, State,
         raw::{CompletionQueue, QueuePair, QueuePairOptions, ReceiveRequest},
     },
-    work::{Completed, Completion, Segment, Status},
+    work::{Completion, Segment, Status},
 };
 use clearstream_schema::rdma::{RdmaConfig, RdmaOperation, RdmaProgress, RdmaWait};
 
@@ -417,14 +416,5 @@ pub fn accept_options(config: &RdmaConfig) -> AcceptOptions {
 /// An empty batch.
 #[must_use]
 pub fn batch() -> Batch {
-    [Completion {
-        id: 0,
-        queue_pair: QueuePairId(0),
-        completed: Completed::Send,
-        status: Status::Success,
-        bytes: 0,
-        immediate: None,
-        invalidated: None,
-        solicited: false,
-    }; BATCH]
+    [Completion::EMPTY; BATCH]
 }
