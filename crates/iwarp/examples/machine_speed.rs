@@ -116,7 +116,7 @@ fn carry(one: &mut End, other: &mut End, wire: &mut Vec<u8>, spent: &mut Spent) 
     for piece in &pieces {
         match piece {
             Piece::Bytes(bytes) => wire.extend_from_slice(bytes),
-            Piece::Memory(span) => span.append_to(wire),
+            Piece::Memory(span) => span.append_to(wire).unwrap(),
         }
     }
     drop(pieces);
@@ -136,7 +136,7 @@ fn carry(one: &mut End, other: &mut End, wire: &mut Vec<u8>, spent: &mut Spent) 
             let mut placed = 0;
             for span in &spans {
                 let (now, later) = rest.split_at(rest.len().min(span.len()));
-                span.write(0, now);
+                span.write(0, now).unwrap();
                 placed += now.len();
                 rest = later;
             }

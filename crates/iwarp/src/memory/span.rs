@@ -24,8 +24,8 @@ const CHUNK_BYTES: usize = 16384;
 /// costs a reference count.
 ///
 /// Memory of somebody else ([`super::raw`]) may be taken back while a span is
-/// still there. Then bytes written are dropped and bytes read are zero, and
-/// [`super::send`] and [`super::receive`] fail.
+/// still there. Then every access fails, and [`super::send`] and
+/// [`super::receive`] with it.
 #[derive(Clone)]
 pub struct Span {
     /// `None`: no bytes.
@@ -73,65 +73,90 @@ impl Span {
     /// by an acquiring load (`Region::load`) also finds all that was written
     /// before this call.
     ///
+    /// # Errors
+    /// [`AccessError::InvalidStag`] when the memory was taken back: nothing was
+    /// written.
+    ///
     /// # Panics
     /// When they do not fit.
-    pub fn write(&self, at: usize, bytes: &[u8]) {
+    pub fn write(&self, at: usize, bytes: &[u8]) -> Result<(), AccessError> {
         self.check(at, bytes.len());
-        if let Some((extent, _inside)) = self.enter() {
-            fence(Ordering::Release);
-            // SAFETY: the extent is alive and entered, and is touched by words.
-            unsafe { words::store(extent.holder(), self.start + at, bytes) };
+        if bytes.is_empty() {
+            return Ok(());
         }
+        let (extent, _inside) = self.enter().ok_or(AccessError::InvalidStag)?;
+        fence(Ordering::Release);
+        // SAFETY: the extent is alive and entered, and is touched by words.
+        unsafe { words::store(extent.holder(), self.start + at, bytes) };
+        Ok(())
     }
 
     /// Copies bytes out.
     ///
+    /// # Errors
+    /// [`AccessError::InvalidStag`] when the memory was taken back: `into` is as
+    /// it was.
+    ///
     /// # Panics
     /// When there are not as many.
-    pub fn read(&self, at: usize, into: &mut [u8]) {
+    pub fn read(&self, at: usize, into: &mut [u8]) -> Result<(), AccessError> {
         // SAFETY: the same bytes, and `read_to` writes bytes only.
         let into = unsafe { &mut *(ptr::from_mut(into) as *mut [MaybeUninit<u8>]) };
-        self.read_to(at, into);
+        self.read_to(at, into).map(|_| ())
     }
 
     /// The same into memory that is not initialised yet.
-    fn read_to<'a>(&self, at: usize, into: &'a mut [MaybeUninit<u8>]) -> &'a [u8] {
+    fn read_to<'a>(&self, at: usize, into: &'a mut [MaybeUninit<u8>]) -> Result<&'a [u8], AccessError> {
         self.check(at, into.len());
-        match self.enter() {
-            Some((extent, _inside)) => {
-                // SAFETY: as in `write`.
-                unsafe { words::load(extent.holder(), self.start + at, into) };
-                fence(Ordering::Acquire);
-            }
-            None => into.fill(MaybeUninit::new(0)),
+        if !into.is_empty() {
+            let (extent, _inside) = self.enter().ok_or(AccessError::InvalidStag)?;
+            // SAFETY: as in `write`.
+            unsafe { words::load(extent.holder(), self.start + at, into) };
+            fence(Ordering::Acquire);
         }
         // SAFETY: all of it was written.
-        unsafe { into.assume_init_ref() }
+        Ok(unsafe { into.assume_init_ref() })
     }
 
     /// Appends all of it.
-    pub fn append_to(&self, bytes: &mut Vec<u8>) {
+    ///
+    /// # Errors
+    /// As for [`Span::read`]: nothing is appended.
+    pub fn append_to(&self, bytes: &mut Vec<u8>) -> Result<(), AccessError> {
         bytes.reserve(self.length);
-        let read = self.read_to(0, &mut bytes.spare_capacity_mut()[..self.length]).len();
+        let read = self.read_to(0, &mut bytes.spare_capacity_mut()[..self.length])?.len();
         // SAFETY: as many were initialised behind the last.
         unsafe { bytes.set_len(bytes.len() + read) };
+        Ok(())
     }
 
     /// Shows all of it as plain bytes, a few KiB at a time: there is no plain
     /// reference into memory that others may write.
-    pub fn each_chunk(&self, mut take: impl FnMut(&[u8])) {
+    ///
+    /// # Errors
+    /// As for [`Span::read`]; some of it may have been shown.
+    pub fn each_chunk(&self, mut take: impl FnMut(&[u8])) -> Result<(), AccessError> {
         let mut chunk = [const { MaybeUninit::uninit() }; CHUNK_BYTES];
         let mut at = 0;
         while at < self.length {
             let most = CHUNK_BYTES.min(self.length - at);
-            take(self.read_to(at, &mut chunk[..most]));
+            take(self.read_to(at, &mut chunk[..most])?);
             at += most;
         }
+        Ok(())
     }
 
     /// Takes all of it into a running CRC.
-    pub fn crc32c(&self, running: &mut Crc) {
-        self.each_chunk(|bytes| running.update(bytes));
+    ///
+    /// # Errors
+    /// As for [`Span::each_chunk`].
+    pub fn crc32c(&self, running: &mut Crc) -> Result<(), AccessError> {
+        self.each_chunk(|bytes| running.update(bytes))
+    }
+
+    /// Whether its owner took the memory back.
+    pub(crate) fn is_taken_back(&self) -> bool {
+        self.length > 0 && self.enter().is_none()
     }
 
     /// Adds to its eight bytes and returns what was there, in one step to

@@ -43,8 +43,19 @@ impl Part {
 #[derive(Clone, Copy, Debug)]
 struct Border {
     end: usize,
-    /// The request whose last FPDU this is, or [`NO_REQUEST`].
+    /// The request that this FPDU is of, or [`NO_REQUEST`].
     serial: u64,
+    /// It is the last one of its message.
+    last: bool,
+}
+
+/// What can not be sent any more.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Withdrawn {
+    /// The request that it is of, or [`NO_REQUEST`].
+    pub(super) serial: u64,
+    /// The socket has the beginning of the FPDU already: nothing can follow.
+    pub(super) amid: bool,
 }
 
 /// FPDUs that wait for the socket.
@@ -100,9 +111,9 @@ impl Batch {
     }
 
     /// An FPDU is complete.
-    pub(super) fn border(&mut self, serial: u64) {
+    pub(super) fn border(&mut self, serial: u64, last: bool) {
         let end = self.length + (self.arena.len() - self.open);
-        self.borders.push(Border { end, serial });
+        self.borders.push(Border { end, serial, last });
     }
 
     /// The batch is complete.
@@ -143,11 +154,50 @@ impl Batch {
                 return None;
             }
             self.first_border += 1;
-            if border.serial != NO_REQUEST {
+            if border.last && border.serial != NO_REQUEST {
                 return Some(border.serial);
             }
         }
         None
+    }
+
+    /// Takes away the first FPDU whose memory was taken back by its owner, and
+    /// all behind it.
+    pub(super) fn withdraw(&mut self) -> Option<Withdrawn> {
+        let mut at = self.gone;
+        let lost = self.parts[self.first_part..].iter().find_map(|part| match part {
+            Part::Memory(span) if span.is_taken_back() => Some(at),
+            _ => {
+                at += part.len();
+                None
+            }
+        })?;
+        let index = self.borders.iter().position(|border| border.end > lost)?;
+        let serial = self.borders[index].serial;
+        let from = index.checked_sub(1).map_or(0, |before| self.borders[before].end);
+        if from < self.gone {
+            return Some(Withdrawn { serial, amid: true });
+        }
+        self.truncate(from);
+        self.borders.truncate(index);
+        Some(Withdrawn { serial, amid: false })
+    }
+
+    /// Forgets everything from a byte of the batch on that was not sent yet.
+    fn truncate(&mut self, from: usize) {
+        let mut at = self.gone;
+        for index in self.first_part..self.parts.len() {
+            let left = from - at;
+            if left < self.parts[index].len() {
+                if let Part::Bytes { from, to } = &mut self.parts[index] {
+                    *to = *from + left;
+                }
+                self.parts.truncate(if left == 0 { index } else { index + 1 });
+                break;
+            }
+            at += self.parts[index].len();
+        }
+        self.length = from;
     }
 
     /// Forgets everything; the arena stays.

@@ -148,10 +148,14 @@ impl Machine {
         next(&mut self.peer_response_msn);
         match self.awaited.front() {
             Some(Awaited::Atomic { serial, identifier, span }) if *identifier == response.request => {
-                span.write(0, &response.original.to_ne_bytes());
-                let serial = *serial;
+                let (serial, written) = (*serial, span.write(0, &response.original.to_ne_bytes()));
                 self.awaited.pop_front();
-                self.queue.done(serial, Status::Success);
+                if written.is_ok() {
+                    self.queue.done(serial, Status::Success);
+                } else {
+                    self.queue.done(serial, Status::LocalProtection);
+                    self.terminate_locally();
+                }
                 Ok(())
             }
             _ => Err(ErrorCode::UnexpectedOpcode),

@@ -148,7 +148,8 @@ impl Machine {
                 invalidate: Stag::default(),
             };
             let mut message = Message::of_bytes(kind, &terminate.encode(), NO_REQUEST);
-            message.segment(self.mulpdu, &mut self.framer, &mut self.batch);
+            // Bytes of its own: nobody takes them back.
+            let _built = message.segment(self.mulpdu, &mut self.framer, &mut self.batch);
         }
     }
 
@@ -167,13 +168,16 @@ impl Machine {
 
     /// The outstanding request that a Terminate quotes: a Read by where it goes,
     /// because Linux' siw quotes another sequence number than the request's;
-    /// others by the DDP header.
+    /// others by the DDP header. Of a Read that was answered in part, what is
+    /// left is quoted (RFC 5040, section 4.8): it ends where the Read ends.
     fn quoted_request(&self, terminate: &Terminate) -> Option<u64> {
         if let Ok(quoted) = ReadRequest::decode(&terminate.quoted.rdmap) {
+            let end = |address: u64, length: u32| address.wrapping_add(u64::from(length));
             return self.awaited.iter().find_map(|awaited| match awaited {
                 Awaited::Read { serial, sink, .. }
-                    if (sink.stag, sink.address, sink.length)
-                        == (quoted.sink, quoted.sink_offset, quoted.length) =>
+                    if sink.stag == quoted.sink
+                        && end(sink.address, sink.length) == end(quoted.sink_offset, quoted.length)
+                        && quoted.length <= sink.length =>
                 {
                     Some(*serial)
                 }

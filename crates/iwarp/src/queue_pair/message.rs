@@ -2,9 +2,9 @@
 
 use smallvec::SmallVec;
 
-use super::batch::{Batch, NO_REQUEST};
+use super::batch::Batch;
 use crate::ddp::{Header, TAGGED_BYTES, UNTAGGED_BYTES};
-use crate::memory::Span;
+use crate::memory::{AccessError, Span};
 use crate::mpa::Framer;
 use crate::rdmap::Opcode;
 use crate::stag::Stag;
@@ -63,7 +63,15 @@ impl Message {
     /// Appends the next segment as an FPDU of at most `mulpdu` bytes; true when
     /// it was the last one (RFC 5041, section 5.1: the segments of a message
     /// in increasing order).
-    pub(super) fn segment(&mut self, mulpdu: usize, framer: &mut Framer, batch: &mut Batch) -> bool {
+    ///
+    /// # Errors
+    /// When its memory was taken back: the batch is as it was.
+    pub(super) fn segment(
+        &mut self,
+        mulpdu: usize,
+        framer: &mut Framer,
+        batch: &mut Batch,
+    ) -> Result<bool, AccessError> {
         let left = (self.length - self.done) as usize;
         let header_bytes = match self.kind {
             Kind::Tagged { .. } => TAGGED_BYTES,
@@ -80,17 +88,35 @@ impl Message {
             let from = batch.arena.len();
             batch.arena.extend_from_slice(&ulpdu.to_be_bytes());
             batch.arena.extend_from_slice(header);
-            self.source.copy(self.done as usize, payload, &mut batch.arena);
+            if let Err(error) = self.source.copy(self.done as usize, payload, &mut batch.arena) {
+                batch.arena.truncate(from);
+                return Err(error);
+            }
             framer.seal(from, &mut batch.arena);
         } else {
+            // Payload stays where it is. Between markers it is copied: pieces
+            // of 512 bytes are not worth gathering.
+            let stays = framer.is_plain() && matches!(self.source, Source::Memory { .. });
+            let mut copy = Vec::new();
+            if !stays {
+                copy.reserve(payload);
+                self.source.copy(self.done as usize, payload, &mut copy)?;
+            }
             framer.begin(ulpdu, &mut batch.arena);
             framer.bytes(header, &mut batch.arena);
-            self.payload(payload, framer, batch);
+            if stays {
+                self.source.advance(payload, |part| {
+                    framer.passed(part.len());
+                    batch.memory(part);
+                });
+            } else {
+                framer.bytes(&copy, &mut batch.arena);
+            }
             framer.finish(&mut batch.arena);
         }
         self.done += u32::try_from(payload).unwrap_or(0);
-        batch.border(if last { self.serial } else { NO_REQUEST });
-        last
+        batch.border(self.serial, last);
+        Ok(last)
     }
 
     fn header(&self, last: bool) -> Header {
@@ -111,23 +137,6 @@ impl Message {
             },
         }
     }
-
-    /// Payload that stays where it is, or, between markers, is copied: pieces
-    /// of 512 bytes are not worth gathering.
-    fn payload(&mut self, length: usize, framer: &mut Framer, batch: &mut Batch) {
-        if framer.is_plain()
-            && let Source::Memory { .. } = self.source
-        {
-            self.source.advance(length, |part| {
-                framer.passed(part.len());
-                batch.memory(part);
-            });
-        } else {
-            let mut copy = Vec::with_capacity(length);
-            self.source.copy(self.done as usize, length, &mut copy);
-            framer.bytes(&copy, &mut batch.arena);
-        }
-    }
 }
 
 impl Source {
@@ -137,15 +146,20 @@ impl Source {
     }
 
     /// Appends the next bytes; inline bytes are counted from `done`.
-    fn copy(&mut self, done: usize, length: usize, out: &mut Vec<u8>) {
+    fn copy(&mut self, done: usize, length: usize, out: &mut Vec<u8>) -> Result<(), AccessError> {
         match self {
             Self::Bytes(bytes) => {
                 out.extend_from_slice(bytes.get(done..done + length).unwrap_or_default());
+                Ok(())
             }
             Self::Memory { spans, span: 0, at: 0 } if spans.len() == 1 && spans[0].len() == length => {
-                spans[0].append_to(out);
+                spans[0].append_to(out)
             }
-            Self::Memory { .. } => self.advance(length, |part| part.append_to(out)),
+            Self::Memory { .. } => {
+                let mut copied = Ok(());
+                self.advance(length, |part| copied = copied.and_then(|()| part.append_to(out)));
+                copied
+            }
         }
     }
 

@@ -85,6 +85,9 @@ pub enum Failure {
     /// The consumer ended it.
     #[error("the queue pair was moved to the error state; connect a new one")]
     Ended,
+    /// Registered memory was taken back when half of an FPDU was sent from it.
+    #[error("memory was deregistered while it was sent; wait for completions before it is given up")]
+    TakenBack,
 }
 
 /// A request is not taken.

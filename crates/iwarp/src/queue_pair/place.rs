@@ -255,21 +255,17 @@ impl Machine {
     /// Puts payload where it belongs.
     pub(super) fn place(&mut self, bytes: &[u8]) {
         let done = self.fpdu.done;
-        match self.fpdu.target {
-            Target::Nothing => {}
-            Target::Tagged { stag, address } => match self.found(stag, address) {
-                Ok((span, from)) => span.write(done - from, bytes),
-                Err(error) => self.fpdu.fault = Some(tagged(error)),
-            },
-            Target::Response { at } => {
-                if let Some(Awaited::Read { span: Some(span), .. }) = self.awaited.front() {
-                    span.write(at + done, bytes);
-                }
+        let placed = match self.fpdu.target {
+            Target::Nothing => Ok(()),
+            Target::Tagged { stag, address } => {
+                self.found(stag, address).and_then(|(span, from)| span.write(done - from, bytes))
             }
+            Target::Response { at } => match self.awaited.front() {
+                Some(Awaited::Read { span: Some(span), .. }) => span.write(at + done, bytes),
+                _ => Ok(()),
+            },
             Target::Receive { at } => {
-                if let Some(receiving) = &self.receiving {
-                    receiving.write(at + done, bytes);
-                }
+                self.receiving.as_ref().map_or(Ok(()), |receiving| receiving.write(at + done, bytes))
             }
             Target::Body => {
                 let fpdu = &mut self.fpdu;
@@ -277,9 +273,43 @@ impl Machine {
                 let kept = &bytes[..bytes.len().min(room)];
                 fpdu.body[fpdu.body_have..fpdu.body_have + kept.len()].copy_from_slice(kept);
                 fpdu.body_have += kept.len();
+                Ok(())
             }
+        };
+        if let Err(error) = placed {
+            self.unplaceable(error);
         }
         self.fpdu.done += bytes.len();
+    }
+
+    /// Payload can not go where it belongs. Of memory that the peer named, it is
+    /// told why (RFC 5041, section 7.1). A receive or a sink of ours was taken
+    /// back by its owner: that request has failed, and DDP tells what it finds,
+    /// for a sink that its tag is invalid.
+    fn unplaceable(&mut self, error: AccessError) {
+        self.fpdu.fault = Some(tagged(error));
+        match self.fpdu.target {
+            Target::Response { .. } => {
+                if let Some(Awaited::Read { serial, .. }) = self.awaited.front() {
+                    self.queue.done(*serial, Status::LocalProtection);
+                }
+            }
+            Target::Receive { .. } => {
+                self.fpdu.fault = Some(ErrorCode::DdpCatastrophic);
+                if let Some(receiving) = &mut self.receiving {
+                    receiving.failure = Some(Status::LocalProtection);
+                }
+            }
+            Target::Nothing | Target::Tagged { .. } | Target::Body => {}
+        }
+    }
+
+    /// The socket refused the memory that [`Machine::straight`] lent: its owner
+    /// took it back. The payload is dropped, and the stream ends when the
+    /// segment's CRC proved right.
+    pub fn unreceivable(&mut self) {
+        self.lent.clear();
+        self.unplaceable(AccessError::InvalidStag);
     }
 
     /// The memory of a Write, looked up once in a call; and from which byte of
@@ -328,17 +358,17 @@ impl Machine {
 
 impl Receiving {
     /// Copies bytes into the message's memory.
-    fn write(&self, at: usize, bytes: &[u8]) {
+    fn write(&self, at: usize, bytes: &[u8]) -> Result<(), AccessError> {
         if let [span] = &self.spans[..] {
-            span.write(at, bytes);
-            return;
+            return span.write(at, bytes);
         }
-        let mut rest = bytes;
+        let (mut rest, mut written) = (bytes, Ok(()));
         self.each(at, bytes.len(), |span, from, now| {
             let (first, later) = rest.split_at(now);
-            span.write(from, first);
+            written = written.and_then(|()| span.write(from, first));
             rest = later;
         });
+        written
     }
 
     /// The parts of the spans that a range of the message falls into.

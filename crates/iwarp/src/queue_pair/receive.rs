@@ -126,7 +126,7 @@ impl Machine {
         self.lent.clear();
         let run = self.deframer.straight();
         let tail = if self.checked { TAIL_BYTES } else { 0 };
-        if run < STRAIGHT_BYTES + tail || !self.listens() {
+        if run < STRAIGHT_BYTES + tail || !self.listens() || self.fpdu.fault.is_some() {
             return None;
         }
         self.places(run - tail)?;
@@ -135,20 +135,25 @@ impl Machine {
     }
 
     /// So many bytes came into the memory that [`Machine::straight`] lent. The
-    /// CRC is taken over them while they are still in the cache.
+    /// CRC is taken over them while they are still in the cache. Where they were
+    /// taken back meanwhile, there is none: the stream ends without it.
     pub fn placed(&mut self, bytes: usize) {
         let lent: Spans = std::mem::take(&mut self.lent);
-        let mut left = bytes;
+        let (mut left, mut there) = (bytes, Ok(()));
         for span in &lent {
             let now = left.min(span.len());
             if let Some(crc) = self.deframer.crc() {
-                span.slice(0, now).crc32c(crc);
+                there = there.and_then(|()| span.slice(0, now).crc32c(crc));
             }
             left -= now;
         }
         let bytes = bytes - left;
         self.deframer.placed(bytes);
         self.fpdu.done += bytes;
+        if there.is_err() {
+            self.unreceivable();
+            self.end();
+        }
     }
 
     /// The stream is still read.

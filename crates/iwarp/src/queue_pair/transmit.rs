@@ -1,12 +1,12 @@
 //! What is sent next: requests of the send queue in their order, and in turn
 //! with them the answers to the peer's Reads and atomics.
 
-use super::State;
-use super::batch::{Batch, NO_REQUEST};
+use super::batch::{Batch, NO_REQUEST, Withdrawn};
 use super::ending::protection;
 use super::machine::Machine;
 use super::message::{Kind, Message, Source, Spans};
 use super::send_queue::Awaited;
+use super::{Failure, State};
 use crate::ddp::Header;
 use crate::memory::{Access, AccessError, Invalidator, MemoryTable, Span};
 use crate::mpa::Rtr;
@@ -70,10 +70,12 @@ impl Machine {
             if self.current.is_none() && !self.next_message() || !self.still_readable() {
                 break;
             }
-            if let Some(message) = &mut self.current
-                && message.segment(self.mulpdu, &mut self.framer, &mut self.batch)
-            {
-                self.current = None;
+            if let Some(message) = &mut self.current {
+                match message.segment(self.mulpdu, &mut self.framer, &mut self.batch) {
+                    Ok(true) => self.current = None,
+                    Ok(false) => {}
+                    Err(error) => self.unreadable(error),
+                }
             }
         }
         if self.state == State::Terminate {
@@ -133,7 +135,8 @@ impl Machine {
                 )
             }
         };
-        message.segment(self.mulpdu, &mut self.framer, &mut self.batch);
+        // Bytes of its own: nobody takes them back.
+        let _built = message.segment(self.mulpdu, &mut self.framer, &mut self.batch);
     }
 
     fn next_request(&mut self) -> Next {
@@ -305,7 +308,7 @@ impl Machine {
                     self.current = Some(Message::new(kind, source, request.length, NO_REQUEST));
                     Next::Message
                 }
-                Err(error) => self.refuse(asked, error),
+                Err(error) => self.refuse(asked, error, 0),
             },
             Asked::Atomic { request, .. } => match self.carry_out(&request) {
                 Ok(original) => {
@@ -315,7 +318,7 @@ impl Machine {
                     self.current = Some(Message::of_bytes(kind, &response.encode(), NO_REQUEST));
                     Next::Message
                 }
-                Err(error) => self.refuse(asked, error),
+                Err(error) => self.refuse(asked, error, 0),
             },
         }
     }
@@ -366,19 +369,50 @@ impl Machine {
                 true
             }
             Err(error) => {
-                if let Some(asked) = self.answering.take() {
-                    self.refuse(asked, error);
-                }
+                self.unreadable(error);
                 false
             }
         }
     }
 
+    /// The memory of the current message can not be read any more, all of it or
+    /// the rest.
+    fn unreadable(&mut self, error: AccessError) {
+        let Some(message) = self.current.take() else { return };
+        if message.serial == NO_REQUEST {
+            if let Some(asked) = self.answering.take() {
+                self.refuse(asked, error, message.done);
+            }
+        } else {
+            self.queue.done(message.serial, Status::LocalProtection);
+            self.terminate_locally();
+        }
+    }
+
+    /// The socket refused the batch: memory of it was taken back by its owner.
+    /// FPDUs before that one still go, then the Terminate.
+    pub fn unsendable(&mut self) {
+        let Some(Withdrawn { serial, amid }) = self.batch.withdraw() else { return };
+        if serial != NO_REQUEST {
+            self.queue.done(serial, Status::LocalProtection);
+        }
+        if amid {
+            self.fail(Failure::TakenBack);
+        } else if serial == NO_REQUEST {
+            // A response to one of several Reads, so none is quoted.
+            self.terminate_stream(protection(AccessError::InvalidStag));
+        } else {
+            self.terminate_locally();
+        }
+        self.queue.retire(self.id, &mut self.completions);
+    }
+
     /// The peer may not have what it asked for: the stream ends, and the
-    /// Terminate quotes its request (RFC 5040, section 4.8).
-    fn refuse(&mut self, asked: Asked, error: AccessError) -> Next {
+    /// Terminate quotes its request; of a Read that `done` bytes were sent of,
+    /// what is left (RFC 5040, section 4.8).
+    fn refuse(&mut self, asked: Asked, error: AccessError, done: u32) -> Next {
         let (opcode, msn, body) = match &asked {
-            Asked::Read { msn, request } => (Opcode::ReadRequest, *msn, &request.encode()[..]),
+            Asked::Read { msn, request } => (Opcode::ReadRequest, *msn, &request.behind(done).encode()[..]),
             Asked::Atomic { msn, request } => (Opcode::AtomicRequest, *msn, &request.encode()[..]),
         };
         let header = Header::Untagged {

@@ -37,6 +37,17 @@ impl ReadRequest {
         bytes
     }
 
+    /// What is left of it when the first `done` bytes were answered.
+    #[must_use]
+    pub fn behind(&self, done: u32) -> Self {
+        Self {
+            sink_offset: self.sink_offset.wrapping_add(u64::from(done)),
+            length: self.length.saturating_sub(done),
+            source_offset: self.source_offset.wrapping_add(u64::from(done)),
+            ..*self
+        }
+    }
+
     /// Out of a message of exactly that length.
     ///
     /// # Errors

@@ -192,10 +192,11 @@ impl Wire {
             // The other side's last words may still be readable: a Terminate
             // tells more than a broken pipe.
             io::ErrorKind::BrokenPipe if direction == Direction::Out && !self.ended => self.blocked = true,
-            io::ErrorKind::PermissionDenied => {
-                self.ended = true;
-                self.machine.fail(Failure::Ended);
-            }
+            // Not the system's: memory was taken back by its owner.
+            io::ErrorKind::PermissionDenied if error.raw_os_error().is_none() => match direction {
+                Direction::In => self.machine.unreceivable(),
+                Direction::Out => self.machine.unsendable(),
+            },
             io::ErrorKind::TimedOut => {
                 self.ended = true;
                 self.machine.fail(Failure::TimedOut);

@@ -19,7 +19,7 @@ fn a_buffer_is_found_only_while_it_is_lent() {
     let loan = buffer.lend();
     assert_eq!(loan.segment(), segment);
     let span = table.local(domain, segment, true).unwrap();
-    span.write(4, b" and yours");
+    span.write(4, b" and yours").unwrap();
     let beyond = Segment { length: 101, ..segment };
     assert_eq!(table.local(domain, beyond, true).unwrap_err(), AccessError::BaseOrBounds);
 
@@ -47,7 +47,7 @@ fn buffers_of_one_allocation_are_lent_one_by_one() {
     let (at_second, at_third) = (second.segment(), third.segment());
     let loan = second.lend();
     let span = table.local(domain, at_second, true).unwrap();
-    span.write(0, b"2222");
+    span.write(0, b"2222").unwrap();
     for refused in [
         first.segment(),
         at_third,
@@ -78,7 +78,7 @@ fn the_tag_ends_with_the_last_buffer_or_span() {
     let span = table.local(domain, segment, true).unwrap();
     drop(loan);
     assert_eq!(table.local(domain, segment, true).unwrap_err(), AccessError::AccessRights);
-    span.write(0, b"its memory is there");
+    span.write(0, b"its memory is there").unwrap();
     assert_eq!(table.tag_count(), 1);
     drop(span);
     assert_eq!(table.tag_count(), 0);

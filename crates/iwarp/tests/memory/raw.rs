@@ -12,6 +12,7 @@ use std::{
 
 use clearstream_iwarp::{
     memory::{Access, AccessError, Piece, raw, receive, send},
+    mpa::Crc,
     work::Segment,
 };
 
@@ -26,7 +27,7 @@ fn the_owner_has_it_back_when_it_is_deregistered() {
     let stag = unsafe { raw::register(&table, domain, base, 64, 0x100, all(), 3, None) }.unwrap();
     assert_eq!(stag.key(), 3);
     let span = table.remote(domain, PAIR, stag, 0x100, 64, Access::REMOTE_WRITE).unwrap();
-    span.write(8, b"from afar");
+    span.write(8, b"from afar").unwrap();
     let word = span.slice(0, 8);
     assert_eq!(word.fetch_add(5, 0), Ok(0));
     table.deregister(stag).unwrap();
@@ -37,14 +38,17 @@ fn the_owner_has_it_back_when_it_is_deregistered() {
     assert_eq!(&memory[1].to_ne_bytes(), b"from afa");
     drop(memory);
 
-    // Whatever a request still tries reaches nothing.
-    span.write(0, b"too late");
+    // Whatever a request still tries reaches nothing, and is told so.
+    assert_eq!(span.write(0, b"too late"), Err(AccessError::InvalidStag));
     let mut bytes = [1; 8];
-    span.read(0, &mut bytes);
-    assert_eq!(bytes, [0; 8]);
-    let mut appended = Vec::new();
-    span.append_to(&mut appended);
-    assert_eq!(appended, [0; 64]);
+    assert_eq!(span.read(0, &mut bytes), Err(AccessError::InvalidStag));
+    assert_eq!(bytes, [1; 8]);
+    let mut appended = vec![3];
+    assert_eq!(span.append_to(&mut appended), Err(AccessError::InvalidStag));
+    assert_eq!(appended, [3]);
+    assert_eq!(span.crc32c(&mut Crc::new()), Err(AccessError::InvalidStag));
+    // Of no bytes nothing was taken back.
+    assert_eq!(span.slice(8, 0).write(0, b""), Ok(()));
     assert_eq!(word.fetch_add(1, 0), Err(AccessError::InvalidStag));
     assert_eq!(word.compare_swap(0, 0, 0, 0), Err(AccessError::InvalidStag));
 }
@@ -110,9 +114,9 @@ fn other_memory_in_its_place_ends_the_use_of_the_first() {
     drop(first);
     let new = table.remote(domain, PAIR, stag, 0x1000, 32, Access::REMOTE_READ).unwrap();
     let (mut from_old, mut from_new) = ([1; 8], [1; 8]);
-    old.read(0, &mut from_old);
-    new.read(0, &mut from_new);
-    assert_eq!((u64::from_ne_bytes(from_old), u64::from_ne_bytes(from_new)), (0, 2));
+    assert_eq!(old.read(0, &mut from_old), Err(AccessError::InvalidStag));
+    new.read(0, &mut from_new).unwrap();
+    assert_eq!(u64::from_ne_bytes(from_new), 2);
     table.deregister(stag).unwrap();
 }
 

@@ -102,7 +102,7 @@ fn zero_based_offsets_count_from_the_first_byte() {
     let (region, stag) = region(&table, domain, 100, all() | Access::ZERO_BASED);
     region.write(0, b"first");
     let mut bytes = [0; 5];
-    table.remote(domain, PAIR, stag, 0, 5, Access::REMOTE_READ).unwrap().read(0, &mut bytes);
+    table.remote(domain, PAIR, stag, 0, 5, Access::REMOTE_READ).unwrap().read(0, &mut bytes).unwrap();
     assert_eq!(&bytes, b"first");
     assert_eq!(touch(&table, domain, stag, 100).unwrap_err(), AccessError::BaseOrBounds);
     assert_eq!(touch(&table, domain, stag, region.address()).unwrap_err(), AccessError::BaseOrBounds);

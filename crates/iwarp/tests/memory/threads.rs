@@ -36,7 +36,7 @@ fn placements_and_deregistration() {
                     let (stag, address) = *advertised.lock().unwrap();
                     match table.remote(domain, PAIR, stag, address, 100, Access::REMOTE_WRITE) {
                         Ok(span) => {
-                            span.write(0, &[number; 100]);
+                            span.write(0, &[number; 100]).unwrap();
                             placed.fetch_add(1, Ordering::Relaxed);
                         }
                         Err(error) => {
@@ -79,9 +79,10 @@ fn memory_of_others_is_freed_at_once() {
                     let span = spans.lock().unwrap().last().cloned();
                     if let Some(span) = span {
                         let span: clearstream_iwarp::memory::Span = span;
-                        span.write(0, &[5; 333]);
                         let mut read = [0; 333];
-                        span.read(0, &mut read);
+                        for used in [span.write(0, &[5; 333]), span.read(0, &mut read)] {
+                            assert!(matches!(used, Ok(()) | Err(AccessError::InvalidStag)), "{used:?}");
+                        }
                     }
                     thread::yield_now();
                 }
@@ -126,9 +127,9 @@ fn a_buffer_travels() {
                     thread::yield_now();
                 };
                 let mut bytes = [0; 64];
-                span.read(0, &mut bytes);
+                span.read(0, &mut bytes).unwrap();
                 assert_eq!(bytes, [number; 64]);
-                span.write(10, &[number.wrapping_add(1); 11]);
+                span.write(10, &[number.wrapping_add(1); 11]).unwrap();
             });
             // Comes back when the other has let it go, never before.
             next = Some(loop {

@@ -27,7 +27,7 @@ fn a_window_is_bound_bound_again_and_released() {
     assert_eq!(bound, window.next_key());
     region.write(64, b"shown");
     let mut bytes = [0; 5];
-    remote(bound, at + 64, 5, Access::REMOTE_READ).unwrap().read(0, &mut bytes);
+    remote(bound, at + 64, 5, Access::REMOTE_READ).unwrap().read(0, &mut bytes).unwrap();
     assert_eq!(&bytes, b"shown");
     assert_eq!(remote(window, at + 64, 5, Access::REMOTE_READ).unwrap_err(), AccessError::InvalidStag);
     assert_eq!(remote(bound, at + 64, 5, Access::REMOTE_WRITE).unwrap_err(), AccessError::AccessRights);
@@ -43,7 +43,7 @@ fn a_window_is_bound_bound_again_and_released() {
     let again =
         table.bind_window(PAIR, domain, bound, part, Access::REMOTE_WRITE | Access::ZERO_BASED).unwrap();
     assert_eq!(remote(bound, at + 64, 1, Access::REMOTE_READ).unwrap_err(), AccessError::InvalidStag);
-    remote(again, 0, 8, Access::REMOTE_WRITE).unwrap().write(0, b"placed!!");
+    remote(again, 0, 8, Access::REMOTE_WRITE).unwrap().write(0, b"placed!!").unwrap();
     assert_eq!(region.to_vec(200, 8), b"placed!!");
     assert_eq!(remote(again, 1, 8, Access::REMOTE_WRITE).unwrap_err(), AccessError::BaseOrBounds);
 

@@ -110,7 +110,7 @@ impl End {
         for piece in pieces {
             match piece {
                 Piece::Bytes(part) => bytes.extend_from_slice(part),
-                Piece::Memory(span) => span.append_to(&mut bytes),
+                Piece::Memory(span) => span.append_to(&mut bytes).unwrap(),
             }
         }
         assert_eq!(bytes.len(), batch.len());
@@ -134,7 +134,7 @@ impl End {
         if let Some((spans, _)) = places {
             for span in spans {
                 let (now, later) = rest.split_at(rest.len().min(span.len()));
-                span.write(0, now);
+                span.write(0, now).unwrap();
                 rest = later;
             }
             self.machine.placed(count - rest.len());

@@ -375,6 +375,6 @@ fn memory_that_is_deregistered_in_flight_is_not_touched_any_more() {
     let sent = ulpdus(stream.make_contiguous());
     let (error, bits, quoted) = terminate(sent.last().unwrap());
     assert_eq!((error, bits), ([0, 1, 0], 0xe0));
-    assert_eq!(quoted[2..], request);
+    assert_eq!(quoted[2..20], request[..18]);
     assert!(sent.len() < 1000);
 }

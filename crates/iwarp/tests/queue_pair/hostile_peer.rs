@@ -194,7 +194,7 @@ fn feed(target: &mut Target, input: &mut Input<'_>, mut bytes: &[u8]) {
         if let Some((spans, _)) = places {
             for span in spans {
                 let (first, behind) = rest.split_at(rest.len().min(span.len()));
-                span.write(0, first);
+                span.write(0, first).unwrap();
                 rest = behind;
             }
             target.machine.placed(now.len() - rest.len());

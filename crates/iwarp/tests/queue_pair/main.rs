@@ -11,3 +11,4 @@ mod hostile_peer;
 mod model;
 mod plan;
 mod queues;
+mod taken_back;

@@ -13,5 +13,6 @@ mod processes;
 mod settling;
 mod setup;
 mod sides;
+mod taken_back;
 mod threads;
 mod waiting;
