@@ -424,6 +424,7 @@ pub unsafe extern "C" fn iwarp_accept(
                     crc: options.crc,
                     markers: options.markers,
                     large_fpdus: options.large_fpdus,
+                    ..AcceptOptions::default()
                 }
             }
             None => AcceptOptions::default(),

@@ -153,6 +153,14 @@ impl Machine {
         self.mulpdu = self.mulpdu.max(mulpdu.min(usize::from(u16::MAX)));
     }
 
+    /// A responder that does not wait for the initiator's first FPDU: the
+    /// consumer's exchange has it begin.
+    pub fn speak_first(&mut self) {
+        if std::mem::replace(&mut self.first_missing, false) {
+            self.events.push_back(Event::Established);
+        }
+    }
+
     /// Takes a request for the send queue. Its memory is looked at when its
     /// turn comes.
     ///

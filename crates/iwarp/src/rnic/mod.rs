@@ -17,6 +17,7 @@ mod error;
 mod event;
 mod link;
 mod listener;
+mod options;
 mod queue_pair;
 mod setup;
 mod shared_receive_queue;
@@ -29,13 +30,14 @@ use std::{
 
 pub use channel::CompletionChannel;
 pub use completion_queue::{CompletionQueue, Notify, Overrun};
-pub use connect::{AcceptOptions, ConnectOptions, Connecting, Established};
+pub use connect::Connecting;
 pub use device::{Attributes, Progress, Rnic, RnicOptions};
 pub(crate) use domain::Domain;
 pub use domain::ProtectionDomain;
 pub use error::{ConnectError, VerbsError};
 pub use event::{AsyncEvent, AsyncEvents};
 pub use listener::{Incoming, Listener};
+pub use options::{AcceptOptions, ConnectOptions, Established};
 pub use queue_pair::{ListError, QueuePair, QueuePairAttributes, QueuePairOptions};
 pub use shared_receive_queue::SharedReceiveQueue;
 
