@@ -7,7 +7,7 @@ use super::send_queue::Awaited;
 use super::transmit::{Asked, next};
 use super::{Side, ending};
 use crate::ddp::Header;
-use crate::memory::Invalidator;
+use crate::memory::{AccessError, Invalidator};
 use crate::rdmap::{AtomicRequest, AtomicResponse, ErrorCode, Opcode, RdmapError, ReadRequest, Terminate};
 use crate::stag::Stag;
 use crate::work::{Completed, Completion, Status};
@@ -66,9 +66,12 @@ impl Machine {
         };
         if let Some(stag) = invalidated {
             // RFC 5040, section 5.3: invalidated before the message is
-            // delivered.
+            // delivered; one that is not of this stream "cannot be invalidated".
             let done = self.memory.invalidate(self.domain, self.id, stag, Invalidator::Remote);
-            done.map_err(ending::protection)?;
+            done.map_err(|error| match error {
+                AccessError::NotAssociated => ErrorCode::ProtectionInvalidate,
+                error => ending::protection(error),
+            })?;
         }
         next(&mut self.peer_send_msn);
         if let Some(Receiving { id, end, .. }) = self.receiving {

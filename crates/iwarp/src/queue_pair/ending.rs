@@ -104,7 +104,7 @@ impl Machine {
         let fpdu = &self.fpdu;
         let ulpdu = u16::try_from(fpdu.ulpdu).unwrap_or(u16::MAX);
         let head = &fpdu.head[..fpdu.have];
-        let asks = matches!(fpdu.header, Some((_, Opcode::ReadRequest | Opcode::AtomicRequest)));
+        let asks = matches!(fpdu.header, Some((_, Opcode::ReadRequest)));
         let body = if asks { &fpdu.body[..fpdu.body_have] } else { &[] };
         self.start_terminate(Terminate::about(code, ulpdu, head, body));
     }
@@ -221,8 +221,9 @@ impl Machine {
 }
 
 /// What a Terminate says of memory that a peer may not reach (RFC 5040,
-/// section 4.8). RFC 7306, section 8.2 has atomic operations at a place that is
-/// no multiple of eight end the stream as an error of the operation.
+/// section 4.8). RFC 7306, section 8.2, of an atomic operation at a place that is
+/// no multiple of eight: "RDMA Layer Remote Operation Error with Error Code Name
+/// 'Catastrophic error, localized to RDMAP Stream'".
 pub(super) fn protection(error: AccessError) -> ErrorCode {
     match error {
         AccessError::InvalidStag => ErrorCode::ProtectionStag,

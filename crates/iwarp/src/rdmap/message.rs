@@ -108,12 +108,12 @@ impl AtomicRequest {
     /// Bytes of the header.
     pub const BYTES: usize = 52;
 
-    /// Its bytes. A fetch and add has no compare fields: they are zero
-    /// (RFC 7306, section 5.2.1: not used, not checked).
+    /// Its bytes. A fetch and add has no compare fields: data of zeros and a
+    /// mask of ones, which nobody looks at (RFC 7306, section 5.2.1).
     #[must_use]
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let (code, fields) = match self.operation {
-            AtomicOperation::FetchAdd { add, mask } => (FETCH_ADD, [add, mask, 0, 0]),
+            AtomicOperation::FetchAdd { add, mask } => (FETCH_ADD, [add, mask, 0, u64::MAX]),
             AtomicOperation::CompareSwap { swap, swap_mask, compare, compare_mask } => {
                 (COMPARE_SWAP, [swap, swap_mask, compare, compare_mask])
             }

@@ -23,8 +23,8 @@ pub struct Quoted {
     pub segment_length: Option<u16>,
     /// Its DDP header, 14 or 18 bytes; none: empty (bit D).
     pub ddp: SmallVec<[u8; UNTAGGED_BYTES]>,
-    /// The header of the Read or atomic request that it was; none: empty
-    /// (bit R).
+    /// The header of the Read Request that it was, or, of a peer that quotes
+    /// these, of the atomic request; none: empty (bit R).
     pub rdmap: SmallVec<[u8; AtomicRequest::BYTES]>,
 }
 
@@ -39,19 +39,20 @@ pub struct Terminate {
 
 impl Terminate {
     /// For an error in a received segment, given as it came: the length of its
-    /// ULPDU, its DDP header, and its request's header (else empty). What of it
-    /// is quoted goes by the error (RFC 5040, section 4.8): errors of the
-    /// transport below and catastrophic ones quote nothing, errors of RDMAP in a
-    /// request quote the request too, all others the length and the DDP header.
+    /// ULPDU, its DDP header, and the header of the Read Request that it is
+    /// (else empty). What of it is quoted goes by the error (RFC 5040, figure
+    /// 10): errors of the transport below and local catastrophic ones quote
+    /// nothing, remote protection errors the Read Request too, all others the
+    /// length and the DDP header. An atomic request is quoted by its DDP header
+    /// alone (RFC 7306, section 8.1).
     #[must_use]
     pub fn about(error: ErrorCode, ulpdu: u16, ddp: &[u8], request: &[u8]) -> Self {
         let mut quoted = Quoted::default();
-        let [layer, kind, code] = error.numbers();
-        let catastrophic = kind == 0 || matches!([layer, kind, code], [0, 2, 0x07 | 0x08]);
-        if layer < 2 && !catastrophic {
+        let [layer, kind, _] = error.numbers();
+        if layer < 2 && kind != 0 {
             quoted.segment_length = Some(ulpdu);
             quoted.ddp = SmallVec::from_slice(ddp);
-            if layer == 0 {
+            if [layer, kind] == [0, 1] && request.len() == ReadRequest::BYTES {
                 quoted.rdmap = SmallVec::from_slice(request);
             }
         }

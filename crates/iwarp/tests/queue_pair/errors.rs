@@ -295,12 +295,19 @@ fn targets_of_atomics_are_checked() {
         let victim = victim();
         let (stag, offset) = make(&victim);
         let ulpdu = atomic(1, &fetch_add_body(77, stag, offset));
-        victim.errs(name, &fpdu(&ulpdu), error, &Quote::Request, &ulpdu);
+        // RFC 7306, section 8.1: the DDP header, and no RDMA header.
+        victim.errs(name, &fpdu(&ulpdu), error, &Quote::Header, &ulpdu);
     }
-    // A catastrophic error of the stream quotes nothing.
+    // RFC 7306, section 8.2, and RFC 5040, figures 9 and 10.
     let victim = victim();
     let ulpdu = atomic(1, &fetch_add_body(77, victim.window.0, victim.end.address(WINDOW.start + 4)));
-    victim.errs("misaligned", &fpdu(&ulpdu), [0, 2, 7], &Quote::Nothing, &ulpdu);
+    victim.errs("misaligned", &fpdu(&ulpdu), [0, 2, 7], &Quote::Header, &ulpdu);
+    // RFC 7306, section 5.2.1, rule 4: one that is none.
+    let victim = self::victim();
+    let mut body = fetch_add_body(77, victim.window.0, victim.end.address(WINDOW.start));
+    body[3] = 1;
+    let ulpdu = atomic(1, &body);
+    victim.errs("unknown", &fpdu(&ulpdu), [0, 2, 6], &Quote::Header, &ulpdu);
 }
 
 #[test]
@@ -317,8 +324,10 @@ fn tags_that_may_not_be_made_invalid_stay_valid() {
     type Make = fn(&Victim) -> Stag;
     let cases: [(&str, Make, u8); 4] = [
         ("unknown", |_| Stag(0x00ff_ff00), 0),
-        ("domain", |v| v.foreign, 3),
-        ("queue pair", |v| v.window_of_another, 3),
+        // RFC 5040, section 5.3: "STag Cannot be Invalidated", if it "is not
+        // associated with the RDMAP Stream".
+        ("domain", |v| v.foreign, 9),
+        ("queue pair", |v| v.window_of_another, 9),
         ("windows are bound to it", |v| v.end.stag, 9),
     ];
     for (name, make, code) in cases {

@@ -228,8 +228,8 @@ fn terminate(error: ErrorCode) -> Said {
     let header = if [layer, kind] == [1, 1] { tagged_header } else { untagged_header };
     let (ddp, length) = header.encode();
     // tshark takes type 1 for a tagged segment in every layer: what it shows of
-    // a quoted request is then four bytes off, so that is not compared.
-    let request = if [layer, kind] == [0, 2] { vec![0xee; 28] } else { vec![] };
+    // the quoted headers is then four bytes off, so that is not compared.
+    let request = if [layer, kind] == [0, 1] { vec![0xee; 28] } else { vec![] };
     let terminate = Terminate::about(error, 0x0102, &ddp[..length], &request);
     let mut fields = vec![("iwarp_rdma.opcode", "0x07".to_owned()), ("iwarp_ddp.qn", "2".to_owned())];
     let hex = |value: u8| format!("0x{value:02x}");
@@ -249,7 +249,6 @@ fn terminate(error: ErrorCode) -> Said {
     if quotes && [layer, kind] != [0, 1] {
         fields.push(("iwarp_rdma.term_ddp_seg_len", "0102".to_owned()));
         fields.push(("iwarp_rdma.term_ddp_h", digits(&ddp[..length])));
-        fields.extend((!request.is_empty()).then(|| ("iwarp_rdma.term_rdma_h", digits(&request))));
     }
     Said {
         side: 1,
@@ -280,8 +279,9 @@ fn offer(way: Way, private_data: &[u8]) -> Offer {
     }
 }
 
-/// Writes a conversation and has tshark take it apart.
-fn dissect(way: Way, messages: &[Said]) {
+/// Writes a conversation and has tshark take it apart; what it shows of each
+/// message.
+fn dissect(way: Way, messages: &[Said]) -> Vec<String> {
     let client = offer(way, b"hello");
     let request = initiate(&client);
     let (reply, server_agreed) = respond(&offer(way, &[]), &request).unwrap();
@@ -328,6 +328,8 @@ fn dissect(way: Way, messages: &[Said]) {
     for (row, said) in rows[2..].iter().zip(messages) {
         compare(way, row, &said.fields);
     }
+    let frames: Vec<_> = shown.split("\nFrame ").map(str::to_owned).collect();
+    frames[frames.len() - messages.len()..].to_vec()
 }
 
 /// Markers in what both sides sent: one at each multiple of 512.
@@ -377,7 +379,61 @@ fn tshark_reads_every_operation() {
     }
 }
 
+/// The names of RFC 5040, figure 9; RFC 5041, section 7.2; RFC 5044, section 8,
+/// as tshark has them where it words them otherwise. It knows none of RFC 6581.
+const NAMES: [(ErrorCode, &str); 30] = [
+    (ErrorCode::RdmapCatastrophic, "Local Catastrophic Error"),
+    (ErrorCode::ProtectionStag, "Invalid STag"),
+    (ErrorCode::ProtectionBounds, "Base or bounds violation"),
+    (ErrorCode::ProtectionAccess, "Access rights violation"),
+    (ErrorCode::ProtectionNotAssociated, "STag not associated with RDMAP Stream"),
+    (ErrorCode::ProtectionWrap, "TO wrap"),
+    (ErrorCode::ProtectionInvalidate, "STag cannot be Invalidated"),
+    (ErrorCode::ProtectionUnspecified, "Unspecific Error"),
+    (ErrorCode::RdmapVersion, "Invalid RDMAP version"),
+    (ErrorCode::UnexpectedOpcode, "Unexpected OpCode"),
+    (ErrorCode::OperationStream, "Catastrophic error, localized to RDMAP Stream"),
+    (ErrorCode::OperationGlobal, "Catastrophic error, global"),
+    (ErrorCode::OperationInvalidate, "STag cannot be Invalidated"),
+    (ErrorCode::OperationUnspecified, "Unspecific Error"),
+    (ErrorCode::DdpCatastrophic, "Local Catastrophic Error"),
+    (ErrorCode::TaggedStag, "Invalid STag"),
+    (ErrorCode::TaggedBounds, "Base or bounds violation"),
+    (ErrorCode::TaggedNotAssociated, "STag not associated with DDP Stream"),
+    (ErrorCode::TaggedWrap, "TO wrap"),
+    (ErrorCode::TaggedVersion, "Invalid DDP version"),
+    (ErrorCode::UntaggedQueue, "Invalid QN"),
+    (ErrorCode::UntaggedNoBuffer, "Invalid MSN - no buffer available"),
+    (ErrorCode::UntaggedMsn, "Invalid MSN - MSN range is not valid"),
+    (ErrorCode::UntaggedOffset, "Invalid MO"),
+    (ErrorCode::UntaggedTooLong, "DDP Message too long for available buffer"),
+    (ErrorCode::UntaggedVersion, "Invalid DDP version"),
+    (ErrorCode::MpaConnectionLost, "TCP connection closed, terminated or lost"),
+    (ErrorCode::MpaCrc, "MPA CRC Error"),
+    (ErrorCode::MpaMarker, "MPA Marker and ULPDU Length field mismatch"),
+    (ErrorCode::MpaInvalidSetup, "Invalid MPA Request Frame or MPA Response Frame"),
+];
+
 #[test]
-fn tshark_reads_every_terminate() {
-    dissect(WAYS[1], &terminates());
+fn tshark_reads_and_names_every_terminate() {
+    let shown = dissect(WAYS[1], &terminates());
+    let mut named = 0;
+    for (error, shown) in ErrorCode::all().zip(&shown) {
+        let [layer, kind, _] = error.numbers();
+        let layer_name = ["RDMA", "DDP", "LLP"][usize::from(layer)];
+        let kind_name = match [layer, kind] {
+            [0 | 1, 0] => "Local Catastrophic Error",
+            [0, 1] => "Remote Protection Error",
+            [0, 2] => "Remote Operation Error",
+            [1, 1] => "Tagged Buffer Error",
+            [1, 2] => "Untagged Buffer Error",
+            _ => "MPA Error",
+        };
+        let name = NAMES.iter().find(|(of, _)| *of == error).map(|(_, name)| *name);
+        for wanted in [Some(layer_name), Some(kind_name), name].into_iter().flatten() {
+            assert!(shown.contains(&format!(": {wanted} (")), "{error:?}: no {wanted} in\n{shown}");
+        }
+        named += usize::from(name.is_some());
+    }
+    assert_eq!(named, NAMES.len());
 }

@@ -195,8 +195,9 @@ fn requests_and_responses_byte_for_byte() {
         stag,
         offset,
     };
+    // Section 5.2.1: compare data zero, "set to ffffffffffffffffh" the mask.
     let figure = hex("00000000 21222324 31323334 4142434445464748 0000000000000005 8000000000000000
-                      0000000000000000 0000000000000000");
+                      0000000000000000 ffffffffffffffff");
     assert_eq!(add.encode().as_slice(), figure);
     assert_eq!(AtomicRequest::decode(&figure), Ok(add));
     let swap = AtomicRequest {
@@ -273,10 +274,17 @@ fn terminate_byte_for_byte() {
     assert_eq!(crc.encode().as_slice(), hex("20 02 0000"));
     assert_eq!(Terminate::decode(&hex("20 02 0000")), Ok(Terminate::alone(ErrorCode::MpaCrc)));
 
-    // A quoted atomic request is longer than a Read Request.
+    // RFC 5040, figure 10: a remote operation error quotes no request.
+    let opcode = Terminate::about(ErrorCode::UnexpectedOpcode, 46, &request_header, &request);
+    assert_eq!(opcode.encode()[..6], *hex("02 06 c000 002e"));
+    assert_eq!(opcode.encode().len(), 6 + 18);
+    let local = Terminate::about(ErrorCode::RdmapCatastrophic, 46, &request_header, &request);
+    assert_eq!(local.encode().as_slice(), hex("00 00 0000"));
+
+    // RFC 7306, section 8.1: of an atomic request the DDP header alone.
     let atomic_header = hex("41 4a 00000000 00000001 00000001 00000000");
-    let misaligned = Terminate::about(ErrorCode::OperationUnspecified, 70, &atomic_header, &[9; 52]);
-    assert_eq!(Terminate::decode(&misaligned.encode()), Ok(misaligned));
+    let rights = Terminate::about(ErrorCode::ProtectionAccess, 70, &atomic_header, &[9; 52]);
+    assert_eq!(rights.encode().as_slice(), [hex("01 02 c000 0046"), atomic_header].concat());
 
     // What a peer cut short still says what went wrong.
     assert_eq!(Terminate::decode(&hex("11 01 c000 05")).unwrap().error, ErrorCode::TaggedBounds);
