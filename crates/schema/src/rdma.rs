@@ -183,6 +183,14 @@ pub struct RdmaConfig {
     /// Compare what arrived with what was sent, byte for byte; costs time
     #[cfg_attr(feature = "cli", arg(long))]
     pub verify: bool,
+    /// Speak as perftest's client does: the far end is ib_send_bw, ib_write_lat or another of them, with -R
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[cfg_attr(feature = "cli", arg(long, conflicts_with_all = ["local", "both_ways", "verify", "far_core", "duration"]))]
+    pub perftest: bool,
+    /// Receives that the far end's ib_send_bw posts on each queue pair (its -r), 512 when absent
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, short = 'r', value_name = "COUNT", requires = "perftest"))]
+    pub rx_depth: Option<u32>,
 }
 
 impl Default for RdmaConfig {
@@ -207,6 +215,8 @@ impl Default for RdmaConfig {
             outstanding_reads: 16,
             inline: ByteCount(64),
             verify: false,
+            perftest: false,
+            rx_depth: None,
         }
     }
 }
@@ -227,10 +237,13 @@ impl RdmaConfig {
 pub struct RdmaSide {
     /// Address and port of the first queue pair's connection.
     pub address: SocketAddr,
-    /// Who moves the bytes.
-    pub progress: RdmaProgress,
-    /// How completions are awaited.
-    pub wait: RdmaWait,
+    /// Who moves the bytes; absent where the far end is a program that does
+    /// not say (perftest's).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<RdmaProgress>,
+    /// How completions are awaited; absent like the above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<RdmaWait>,
     /// Core that moves the bytes; absent when the scheduler chooses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub core: Option<u32>,
@@ -285,7 +298,8 @@ pub struct RdmaRate {
     pub message_count: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// From the first request until all was in the receiver's memory.
+    /// From the first request until all was in the receiver's memory; with
+    /// perftest until the last request was complete, as it counts.
     pub elapsed_ns: u64,
     /// `bytes * 8 / elapsed`.
     pub goodput_bps: f64,
@@ -328,8 +342,10 @@ pub struct RdmaResult {
     pub latency: Option<RdmaLatency>,
     /// CPU time of this process while it measured.
     pub near_cpu_ns: u64,
-    /// CPU time of the other end's process meanwhile.
-    pub far_cpu_ns: u64,
+    /// CPU time of the other end's process meanwhile; absent where it does not
+    /// say (perftest).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub far_cpu_ns: Option<u64>,
     /// What arrived was what was sent; absent when it was not compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified: Option<bool>,

@@ -10,7 +10,7 @@ use super::{
     Paint,
     quantity::{bytes, rate, time},
 };
-use crate::rdma::{rping, server::Told};
+use crate::rdma::{perftest::server::Served, rping, server::Told};
 
 /// What is in force, before the first line.
 pub fn settings(operation: RdmaOperation, config: &RdmaConfig, effective: &RdmaEffective) -> String {
@@ -48,12 +48,14 @@ pub fn settings(operation: RdmaOperation, config: &RdmaConfig, effective: &RdmaE
 
 fn side(side: &RdmaSide) -> String {
     let progress = match side.progress {
-        RdmaProgress::Inline => "inline progress",
-        RdmaProgress::Offloaded => "offloaded progress",
+        Some(RdmaProgress::Inline) => "inline progress",
+        Some(RdmaProgress::Offloaded) => "offloaded progress",
+        None => return "a program of perftest".to_owned(),
     };
     let wait = match side.wait {
-        RdmaWait::Poll => "polling",
-        RdmaWait::Sleep => "sleeping for completions",
+        Some(RdmaWait::Poll) => "polling",
+        Some(RdmaWait::Sleep) => "sleeping for completions",
+        None => "waiting in its own way",
     };
     let core = side.core.map_or_else(|| "no core asked for".to_owned(), |core| format!("core {core}"));
     format!("{progress}, {wait}, {core}")
@@ -97,7 +99,7 @@ pub fn row(config: &RdmaConfig, result: &RdmaResult) -> String {
         bytes(result.size_bytes),
         result.forward.message_count,
         cores(result.near_cpu_ns),
-        cores(result.far_cpu_ns),
+        result.far_cpu_ns.map_or_else(|| "-".to_owned(), cores),
     )
 }
 
@@ -200,6 +202,32 @@ pub fn ping_text(text: &[u8]) -> String {
     format!("ping data: {shown}")
 }
 
+/// What a client of perftest did.
+fn perftest(served: &Served) -> String {
+    let pairs = served.queue_pairs;
+    let pairs = format!("{pairs} queue pair{}", if pairs == 1 { "" } else { "s" });
+    let mut parts = vec![format!("{}, {pairs}", served.program.name())];
+    for run in &served.runs {
+        let size = bytes(run.bytes / run.message_count.max(1));
+        let figure = if served.program.latency {
+            String::new()
+        } else {
+            format!(", {} received", rate(run.goodput_bps))
+        };
+        parts.push(format!("{} messages of {size}{figure}", run.message_count));
+    }
+    if let Some(report) = &served.report {
+        let goodput = report.rate * 1e6 * report.size as f64 * 8.0;
+        parts.push(format!(
+            "{} messages of {} on each, {} as the client counts",
+            report.iterations,
+            bytes(report.size),
+            rate(goodput)
+        ));
+    }
+    parts.join("; ")
+}
+
 /// What a far end has done, or not.
 pub fn told(told: &Told<'_>) -> String {
     match told {
@@ -221,6 +249,7 @@ pub fn told(told: &Told<'_>) -> String {
             let pairs = served.config.queue_pairs;
             format!("{peer}: {what} {kind}, sizes {}, {pairs} queue pair(s), done", served.config.size)
         }
+        Told::Perftest { peer, served } => format!("{peer}: {}", perftest(served)),
         Told::Turned { peer, reason } => format!("{peer}: turned away: {reason}"),
         Told::Failed { peer, error } => format!("{peer}: {error}"),
     }

@@ -15,7 +15,7 @@ use clearstream_schema::{
 };
 
 use super::{
-    agreement::{Message, Report},
+    agreement::{Message, Report, Shape},
     channel::Channel,
     error::RdmaError,
     lanes::{End, Lanes, accept_options, batch, open_rnic},
@@ -72,7 +72,7 @@ pub fn serve(
         }
     };
     let opened = open_rnic(config.progress, config.far_core)
-        .and_then(|rnic| Lanes::new(&rnic, &config, operation, End::Far));
+        .and_then(|rnic| Lanes::new(&rnic, &config, Shape::of(&config, operation)?, End::Far));
     let mut lanes = match opened {
         Ok(lanes) => lanes,
         Err(error) => {
@@ -102,9 +102,10 @@ fn accept_lanes(
     stop: &AtomicBool,
 ) -> Result<(), RdmaError> {
     let since = Instant::now();
+    let options = accept_options(&lanes.config);
     while !lanes.complete() {
         match arrivals.recv_timeout(STOP_PERIOD) {
-            Ok((lane, request)) => lanes.accept(lane, request)?,
+            Ok((lane, request)) => lanes.accept(lane, request, &options)?,
             Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => return Err(RdmaError::Stopped),
             Err(RecvTimeoutError::Timeout) if since.elapsed() < PATIENCE => {}
             Err(_) => return Err(lanes.lost(0, "not all queue pairs were connected")),

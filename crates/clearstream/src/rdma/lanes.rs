@@ -4,16 +4,16 @@ use std::{net::SocketAddr, time::Duration};
 
 use clearstream_iwarp::{
     verbs::{
-        AcceptOptions, Access, CompletionChannel, ConnectOptions, Established, Incoming, Notify, Progress,
+        AcceptOptions, Access, CompletionChannel, ConnectError, ConnectOptions, Established, Incoming, Notify, Progress,
         ProtectionDomain, Region, Rnic, RnicOptions, State,
         raw::{CompletionQueue, QueuePair, QueuePairOptions, ReceiveRequest},
     },
     work::{Completion, Segment, Status},
 };
-use clearstream_schema::rdma::{RdmaConfig, RdmaOperation, RdmaProgress, RdmaWait};
+use clearstream_schema::rdma::{RdmaConfig, RdmaProgress, RdmaWait};
 
 use super::{
-    agreement::{Advert, Cookie, Opening, Shape, welcome},
+    agreement::{Advert, Opening, Shape, welcome},
     error::RdmaError,
     wire::ending,
 };
@@ -124,13 +124,7 @@ impl Lanes {
     ///
     /// # Errors
     /// The RNIC's, or no memory.
-    pub fn new(
-        rnic: &Rnic,
-        config: &RdmaConfig,
-        operation: RdmaOperation,
-        end: End,
-    ) -> Result<Self, RdmaError> {
-        let shape = Shape::of(config, operation)?;
+    pub fn new(rnic: &Rnic, config: &RdmaConfig, shape: Shape, end: End) -> Result<Self, RdmaError> {
         let most = rnic.attributes().max_inline_bytes;
         if config.inline.0 > u64::from(most) {
             return Err(RdmaError::Option(format!(
@@ -183,15 +177,16 @@ impl Lanes {
         &self.domain
     }
 
-    /// Connects all of them.
+    /// Connects the next one.
     ///
     /// # Errors
-    /// No connection.
-    pub fn connect(&mut self, peer: SocketAddr, cookie: Cookie) -> Result<(), RdmaError> {
-        for (number, pair) in self.pairs.iter().enumerate() {
-            let opening = Opening { cookie, lane: u16::try_from(number).ok() };
-            let established = pair.connect(peer, &connect_options(&self.config, opening))?;
-            self.established[number] = Some(established);
+    /// No connection; the same one may be tried again.
+    pub fn connect(&mut self, peer: SocketAddr, options: &ConnectOptions) -> Result<(), ConnectError> {
+        for (pair, place) in self.pairs.iter().zip(&mut self.established) {
+            if place.is_none() {
+                *place = Some(pair.connect(peer, options)?);
+                break;
+            }
         }
         Ok(())
     }
@@ -200,7 +195,12 @@ impl Lanes {
     ///
     /// # Errors
     /// A number that is none, or was there before; no connection.
-    pub fn accept(&mut self, lane: u16, request: Incoming) -> Result<(), RdmaError> {
+    pub fn accept(
+        &mut self,
+        lane: u16,
+        request: Incoming,
+        options: &AcceptOptions,
+    ) -> Result<(), RdmaError> {
         let number = usize::from(lane);
         let place = self.established.get_mut(number).filter(|place| place.is_none());
         let (Some(place), Some(pair)) = (place, self.pairs.get(number)) else {
@@ -208,7 +208,7 @@ impl Lanes {
             let _ = request.reject(b"no such queue pair in this test");
             return Err(RdmaError::Lost { peer, reason: format!("it connected queue pair {lane} wrongly") });
         };
-        *place = Some(pair.accept(request, &accept_options(&self.config))?);
+        *place = Some(pair.accept(request, options)?);
         Ok(())
     }
 
@@ -410,6 +410,7 @@ pub fn accept_options(config: &RdmaConfig) -> AcceptOptions {
         crc: !config.no_crc,
         markers: config.markers,
         large_fpdus: config.large_fpdus,
+        ..AcceptOptions::default()
     }
 }
 

@@ -8,6 +8,7 @@
 //!   ([`agreement`], [`channel`]) on a connection of their own, and then
 //!   exchange ([`workload`]) over the queue pairs that carry data ([`lanes`]): as
 //!   many messages as pass ([`traffic`]), or one after the other ([`latency`]).
+//! - [`perftest`] is the exchange of perftest's programs, both roles.
 //! - [`server`] listens, and gives each peer who it wants.
 
 pub mod agreement;
@@ -17,6 +18,7 @@ pub mod far;
 pub mod lanes;
 pub mod latency;
 pub mod near;
+pub mod perftest;
 pub mod ping_client;
 pub mod ping_server;
 pub mod rping;

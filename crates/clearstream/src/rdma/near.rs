@@ -16,7 +16,7 @@ use clearstream_schema::{
 };
 
 use super::{
-    agreement::{Cookie, Message, Opening, Report, Round, welcome},
+    agreement::{Cookie, Message, Opening, Report, Round, Shape, welcome},
     channel::Channel,
     error::RdmaError,
     lanes::{End, Lanes, batch, connect_options, open_rnic},
@@ -120,7 +120,8 @@ impl<'a> Test<'a> {
         stop: &'a AtomicBool,
     ) -> Result<Self, RdmaError> {
         // Everything that can be refused here is, before anybody is asked.
-        let mut lanes = Lanes::new(&open_rnic(config.progress, config.core)?, config, operation, End::Near)?;
+        let shape = Shape::of(config, operation)?;
+        let mut lanes = Lanes::new(&open_rnic(config.progress, config.core)?, config, shape, End::Near)?;
         let quiet = Rnic::open(RnicOptions::default())?;
         let mut channel = Channel::new(&ProtectionDomain::new(&quiet))?;
         let cookie: Cookie = rand::random();
@@ -131,7 +132,9 @@ impl<'a> Test<'a> {
             Message::Welcome => {}
             other => return Err(unexpected(peer, other)),
         }
-        lanes.connect(peer, cookie)?;
+        for lane in 0..config.queue_pairs {
+            lanes.connect(peer, &connect_options(config, Opening { cookie, lane: Some(lane) }))?;
+        }
         let far = match hear(&mut channel, peer, stop)? {
             Message::Memory(far) => far,
             other => return Err(unexpected(peer, other)),
@@ -316,14 +319,19 @@ fn result(config: &RdmaConfig, depth: u32, size: u64, found: &Found) -> RdmaResu
         reverse: config.both_ways.then(|| RdmaRate::new(found.report.sent, size, found.report.elapsed_ns)),
         latency: found.latency.clone(),
         near_cpu_ns: found.near_cpu_ns,
-        far_cpu_ns: found.report.cpu_ns,
+        far_cpu_ns: Some(found.report.cpu_ns),
         verified: config.verify.then_some(mismatches == 0),
     }
 }
 
-fn effective(config: &RdmaConfig, agreed: Option<&Established>) -> Result<RdmaEffective, RdmaError> {
+/// What is in force, with a far end that does as this one.
+///
+/// # Errors
+/// There is no queue pair.
+pub fn effective(config: &RdmaConfig, agreed: Option<&Established>) -> Result<RdmaEffective, RdmaError> {
     let agreed = agreed.ok_or_else(|| RdmaError::Fault("no queue pair".to_owned()))?;
-    let side = |address, core| RdmaSide { address, progress: config.progress, wait: config.wait(), core };
+    let (progress, wait) = (Some(config.progress), Some(config.wait()));
+    let side = |address, core| RdmaSide { address, progress, wait, core };
     Ok(RdmaEffective {
         near: side(agreed.local, config.core),
         far: side(agreed.peer, config.far_core),
@@ -339,7 +347,8 @@ fn effective(config: &RdmaConfig, agreed: Option<&Established>) -> Result<RdmaEf
 }
 
 /// What was asked for and is not in force.
-fn notices(config: &RdmaConfig, effective: &RdmaEffective, depth: u32) -> Vec<Notice> {
+#[must_use]
+pub fn notices(config: &RdmaConfig, effective: &RdmaEffective, depth: u32) -> Vec<Notice> {
     let mut notices = Vec::new();
     let mut note = |id: &str, message: String| notices.push(Notice { id: id.to_owned(), message });
     if !config.latency && depth < config.depth {

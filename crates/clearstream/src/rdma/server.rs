@@ -17,7 +17,7 @@ use clearstream_iwarp::verbs::{Incoming, Listener, ProtectionDomain, Rnic, RnicO
 use super::{
     agreement::{Cookie, Opening, Private},
     error::RdmaError,
-    far, ping_server,
+    far, perftest, ping_server,
     ping_server::PingService,
 };
 
@@ -62,6 +62,13 @@ pub enum Told<'a> {
         peer: SocketAddr,
         /// What was done.
         served: far::Served,
+    },
+    /// A client of perftest has left.
+    Perftest {
+        /// Which.
+        peer: SocketAddr,
+        /// What was done for it.
+        served: perftest::server::Served,
     },
     /// A peer was turned away.
     Turned {

@@ -16,7 +16,7 @@ use clearstream_schema::{
 use crate::{
     endpoints::{agent_command, resolve},
     exit::CommandError,
-    rdma::{RdmaError, rping},
+    rdma::RdmaError,
 };
 
 /// RDMA over TCP in software: ping, bandwidth, latency. No card, no module.
@@ -52,9 +52,9 @@ impl RdmaVerb {
 struct TargetArgs {
     /// The far end, a name or ADDRESS[:PORT], where `clearstream rdma serve` listens
     host: Option<String>,
-    /// Port of the far end
-    #[arg(long, short = 'p', value_name = "PORT", default_value_t = rping::PORT)]
-    port: u16,
+    /// Port of the far end: 7174 when absent, and 18515 with --perftest
+    #[arg(long, short = 'p', value_name = "PORT")]
+    port: Option<u16>,
     /// Start a far end on this host, for this one time
     #[arg(long, conflicts_with = "host")]
     local: bool,
@@ -68,9 +68,12 @@ struct Target {
 }
 
 impl TargetArgs {
-    fn find(&self) -> Result<Target, CommandError> {
+    /// Finds it; `usual` is the port when none was asked for.
+    fn find(&self, usual: u16) -> Result<Target, CommandError> {
         match (&self.host, self.local) {
-            (Some(host), _) => Ok(Target { address: resolve(host, self.port)?, _own: None }),
+            (Some(host), _) => {
+                Ok(Target { address: resolve(host, self.port.unwrap_or(usual))?, _own: None })
+            }
             (None, true) => own_far_end(),
             (None, false) => Err(CommandError::usage(
                 "name the far end, where `clearstream rdma serve` listens, or say --local for one on this host",

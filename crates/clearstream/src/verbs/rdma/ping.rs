@@ -13,7 +13,7 @@ use crate::{
     exit::CommandError,
     interrupt,
     output::{self, Paint, progress::Progress, rdma},
-    rdma::{RdmaError, ping_client, ping_server::PingService, server::Service},
+    rdma::{RdmaError, ping_client, ping_server::PingService, rping, server::Service},
 };
 
 /// Exchange pings as rping does, so that rping can be the other end.
@@ -69,7 +69,7 @@ impl PingArgs {
         };
         let service = Service { ping, tests: false, once: self.once };
         let listen = self.listen.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        serve(SocketAddr::new(listen, self.target.port), service, self.verbose)
+        serve(SocketAddr::new(listen, self.target.port.unwrap_or(rping::PORT)), service, self.verbose)
     }
 
     fn ask(self) -> Result<(), CommandError> {
@@ -77,7 +77,7 @@ impl PingArgs {
             return Err(CommandError::usage("--listen and --once are for a server: say --serve too"));
         }
         let stop = interrupt::stop_flag()?;
-        let target = self.target.find()?;
+        let target = self.target.find(rping::PORT)?;
         let mut view = View::new(&self.config, self.verbose);
         let summary = ping_client::run(target.address, &self.config, &stop, |number, round| {
             view.show(number, round);

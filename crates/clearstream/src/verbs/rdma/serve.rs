@@ -2,10 +2,17 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use clap::ValueEnum;
+use clearstream_schema::{
+    ByteCount,
+    rdma::{RdmaOperation, RdmaProgress},
+};
+
 use crate::{
     exit::CommandError,
     interrupt, output,
     rdma::{
+        perftest::{self, Program},
         ping_server::PingService,
         rping,
         server::{Server, Service, Told},
@@ -18,19 +25,109 @@ pub struct ServeArgs {
     /// Address to listen on; another than loopback only when asked
     #[arg(long, short = 'a', value_name = "ADDRESS", default_value = "127.0.0.1")]
     listen: IpAddr,
-    /// Port to listen on
-    #[arg(long, short = 'p', value_name = "PORT", default_value_t = rping::PORT)]
-    port: u16,
+    /// Port to listen on: 7174 when absent, and 18515 with --perftest
+    #[arg(long, short = 'p', value_name = "PORT")]
+    port: Option<u16>,
     /// End when the first peer was served
     #[arg(long)]
     once: bool,
+    /// Be the server of this program of perftest, for its clients (with -R) and for --perftest of ours
+    #[arg(long, value_enum, value_name = "PROGRAM")]
+    perftest: Option<PerftestProgram>,
+    #[command(flatten)]
+    perftest_options: PerftestArgs,
 }
+
+/// What perftest's servers must be told like their clients.
+#[derive(Debug, clap::Args)]
+struct PerftestArgs {
+    /// Largest message that clients may use; of ib_write_lat the size of all of them
+    #[arg(long, short = 's', value_name = "BYTES", requires = "perftest")]
+    size: Option<ByteCount>,
+    /// Queue pairs of a client
+    #[arg(long, short = 'q', value_name = "COUNT", default_value_t = 1, requires = "perftest", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    queue_pairs: u16,
+    /// Messages of a client: only ib_write_lat must know
+    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 1000, requires = "perftest")]
+    iterations: u64,
+    /// Receives on each queue pair of ib_send_bw and ib_send_lat, at least the client's
+    #[arg(long, short = 'r', value_name = "COUNT", default_value_t = perftest::RECEIVES, requires = "perftest", value_parser = clap::value_parser!(u32).range(1..=16_384))]
+    rx_depth: u32,
+    /// Who moves the bytes
+    #[arg(long, value_enum, default_value_t = RdmaProgress::Inline, requires = "perftest")]
+    progress: RdmaProgress,
+}
+
+/// perftest's programs.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum PerftestProgram {
+    IbSendBw,
+    IbSendLat,
+    IbWriteBw,
+    IbWriteLat,
+    IbReadBw,
+    IbReadLat,
+}
+
+impl PerftestProgram {
+    fn program(self) -> Program {
+        let (operation, latency) = match self {
+            Self::IbSendBw => (RdmaOperation::Send, false),
+            Self::IbSendLat => (RdmaOperation::Send, true),
+            Self::IbWriteBw => (RdmaOperation::Write, false),
+            Self::IbWriteLat => (RdmaOperation::Write, true),
+            Self::IbReadBw => (RdmaOperation::Read, false),
+            Self::IbReadLat => (RdmaOperation::Read, true),
+        };
+        Program { operation, latency }
+    }
+}
+
+/// Messages up to this size are taken when people do not say: perftest's
+/// largest.
+const LARGEST_BYTES: u64 = 8 << 20;
+/// perftest's size of a latency test.
+const LATENCY_BYTES: u64 = 2;
+/// More than that is no message of perftest's.
+const MOST_BYTES: u64 = 1 << 30;
 
 impl ServeArgs {
     /// Does it.
     pub fn run(self) -> Result<(), CommandError> {
+        if let Some(program) = self.perftest {
+            return self.perftest(program.program());
+        }
         let service = Service { ping: PingService::default(), tests: true, once: self.once };
-        serve(SocketAddr::new(self.listen, self.port), service, false)
+        serve(SocketAddr::new(self.listen, self.port.unwrap_or(rping::PORT)), service, false)
+    }
+
+    fn perftest(self, program: Program) -> Result<(), CommandError> {
+        let options = self.perftest_options;
+        let exact = program.latency && program.operation == RdmaOperation::Write;
+        let size = options.size.map_or(if exact { LATENCY_BYTES } else { LARGEST_BYTES }, |size| size.0);
+        if !(1..=MOST_BYTES).contains(&size) {
+            return Err(CommandError::usage("--size: choose 1 B to 1 GiB"));
+        }
+        let service = perftest::server::Service {
+            program,
+            size,
+            queue_pairs: options.queue_pairs,
+            receives: options.rx_depth,
+            iterations: options.iterations,
+            progress: options.progress,
+            once: self.once,
+        };
+        let stop = interrupt::stop_flag()?;
+        let address = SocketAddr::new(self.listen, self.port.unwrap_or(perftest::PORT));
+        let server = perftest::server::Server::bind(address, service)?;
+        output::line(&format!(
+            "listening on {} as {}; stop with Ctrl-C",
+            server.local_address(),
+            program.name()
+        ))?;
+        server.run(&stop, &|told| eprintln!("{}", output::rdma::told(&told)))?;
+        Ok(())
     }
 }
 

@@ -1,6 +1,10 @@
 //! `clearstream rdma send`, `write` and `read`
 
-use std::time::{Duration, Instant};
+use std::{
+    net::SocketAddr,
+    sync::atomic::AtomicBool,
+    time::{Duration, Instant},
+};
 
 use clearstream_schema::{
     ByteCount,
@@ -17,6 +21,8 @@ use crate::{
         RdmaError,
         agreement::Shape,
         near::{self, Event},
+        perftest::{self, Program},
+        rping,
     },
 };
 
@@ -32,6 +38,15 @@ pub struct TransferArgs {
     json: bool,
 }
 
+/// A test against a far end of ours, or of perftest.
+type Run = fn(
+    SocketAddr,
+    RdmaOperation,
+    &RdmaConfig,
+    &AtomicBool,
+    &mut dyn FnMut(Event<'_>),
+) -> Result<RdmaSummary, RdmaError>;
+
 /// `--json`.
 #[derive(Debug, Serialize)]
 struct RdmaDocument<'a> {
@@ -46,10 +61,17 @@ impl TransferArgs {
         let stop = interrupt::stop_flag()?;
         // What makes no sense is refused before a far end is started for it.
         Shape::of(&self.config, operation)?;
-        let target = self.target.find()?;
-        let mut view = View::new(operation, &self.config, self.json);
-        let summary =
-            near::run(target.address, operation, &self.config, &stop, &mut |event| view.show(&event));
+        let mut config = self.config;
+        let (run, port): (Run, u16) = if config.perftest {
+            let program = Program { operation, latency: config.latency };
+            config = perftest::client::settled(program, &config)?;
+            (perftest::client::run, perftest::PORT)
+        } else {
+            (near::run, rping::PORT)
+        };
+        let target = self.target.find(port)?;
+        let mut view = View::new(operation, &config, self.json);
+        let summary = run(target.address, operation, &config, &stop, &mut |event| view.show(&event));
         let summary = view.finish(summary)?;
         if self.json {
             let document = RdmaDocument { schema: "clearstream.rdma", version: 1, summary: &summary };
