@@ -697,8 +697,9 @@ int32_t iwarp_create_queue_pair(const struct iwarp_domain *domain,
 // IWARP_STATE_CLOSING first.
 int32_t iwarp_destroy_queue_pair(struct iwarp_queue_pair *pair);
 
-// Posts `count` requests of the send queue in order. `posted`, unless NULL, is
-// how many were: when one is refused, those before it are posted.
+// Posts `count` requests of the send queue in order, and sends them together.
+// `posted`, unless NULL, is how many were: when one is refused, those before it
+// are posted, and it is requests[*posted].
 int32_t iwarp_post_send(const struct iwarp_queue_pair *pair,
                         const struct iwarp_send_request *requests,
                         size_t count,

@@ -128,8 +128,9 @@ pub unsafe extern "C" fn iwarp_destroy_queue_pair(pair: *mut iwarp_queue_pair) -
     })
 }
 
-/// Posts `count` requests of the send queue in order. `posted`, unless NULL, is
-/// how many were: when one is refused, those before it are posted.
+/// Posts `count` requests of the send queue in order, and sends them together.
+/// `posted`, unless NULL, is how many were: when one is refused, those before it
+/// are posted, and it is requests[*posted].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_post_send(
@@ -144,7 +145,7 @@ pub unsafe extern "C" fn iwarp_post_send(
         // SAFETY: as the header says.
         let convert = |request: &iwarp_send_request| unsafe { send_request(request) };
         // SAFETY: as the header says.
-        unsafe { post(requests, posted, convert, |request| pair.pair.post_sends([request])) }
+        unsafe { post(requests, posted, convert, |requests| pair.pair.post_sends(requests)) }
     })
 }
 
@@ -164,7 +165,7 @@ pub unsafe extern "C" fn iwarp_post_receive(
         // SAFETY: as the header says.
         let convert = |request: &iwarp_receive_request| unsafe { receive_request(request) };
         // SAFETY: as the header says.
-        unsafe { post(requests, posted, convert, |request| pair.pair.post_receives([request])) }
+        unsafe { post(requests, posted, convert, |requests| pair.pair.post_receives(requests)) }
     })
 }
 

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use clearstream_iwarp::verbs::{
     CompletionChannel, Notify,
-    raw::{Completion, CompletionQueue, SharedReceiveQueue},
+    raw::{Completion, CompletionQueue, ListError, SharedReceiveQueue},
 };
 
 use crate::{
@@ -254,7 +254,7 @@ pub unsafe extern "C" fn iwarp_post_shared_receive(
         let (queue, requests) = unsafe { (at(queue, "queue")?, list(requests, count, "requests")?) };
         // SAFETY: as the header says.
         unsafe {
-            post(requests, posted, |request| receive_request(request), |request| queue.queue.post([request]))
+            post(requests, posted, |request| receive_request(request), |requests| queue.queue.post(requests))
         }
     })
 }
@@ -274,7 +274,8 @@ pub unsafe extern "C" fn iwarp_set_shared_receive_limit(
     })
 }
 
-/// Posts requests one by one and says how many were taken.
+/// Posts a list in one pass, up to the first request that has no meaning or is
+/// refused, and says how many were taken.
 ///
 /// # Safety
 /// `posted` is NULL or has room.
@@ -282,26 +283,29 @@ pub(crate) unsafe fn post<Given, Request>(
     requests: &[Given],
     posted: *mut usize,
     convert: impl Fn(&Given) -> Result<Request, Refusal>,
-    mut take_one: impl FnMut(Request) -> Result<(), clearstream_iwarp::verbs::raw::ListError>,
+    take_all: impl FnOnce(&mut dyn Iterator<Item = Request>) -> Result<(), ListError>,
 ) -> Result<i32, Refusal> {
-    let mut count = 0;
-    let mut outcome = Ok(IWARP_OK);
-    for request in requests {
-        let taken = convert(request).and_then(|request| {
-            take_one(request).map_err(|error| {
-                let at_place = clearstream_iwarp::verbs::raw::ListError { posted: count, ..error };
-                Refusal::from(at_place)
-            })
-        });
-        if let Err(refusal) = taken {
-            outcome = Err(refusal);
-            break;
-        }
-        count += 1;
-    }
+    let (mut count, mut meaningless) = (0, None);
+    let mut converted = requests
+        .iter()
+        .map_while(|request| match convert(request) {
+            Ok(request) => {
+                count += 1;
+                Some(request)
+            }
+            Err(refusal) => {
+                meaningless = Some(refusal);
+                None
+            }
+        })
+        .peekable();
+    // No request is what nobody can refuse.
+    let taken = if converted.peek().is_some() { take_all(&mut converted) } else { Ok(()) };
+    drop(converted);
     if !posted.is_null() {
         // SAFETY: the caller's.
-        unsafe { posted.write(count) };
+        unsafe { posted.write(taken.map_or_else(|error| error.posted, |()| count)) };
     }
-    outcome
+    taken?;
+    meaningless.map_or(Ok(IWARP_OK), Err)
 }

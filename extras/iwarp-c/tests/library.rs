@@ -150,11 +150,20 @@ fn the_example_plays_over_the_static_library() {
     plays(&compiled("examples/pingpong.c", folder.path(), &link));
 }
 
-#[test]
-fn every_verb_works_from_c_and_mistakes_are_refused() {
+/// Compiles a program of the tests over the static library and runs it.
+fn says(source: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let archive = library("libclearstream_iwarp.a");
     let link = [archive.to_str().unwrap(), "-lpthread", "-ldl", "-lm"];
-    let program = compiled("tests/verbs.c", folder.path(), &link);
-    assert_eq!(run(&mut Command::new(program)), "every verb\n");
+    run(&mut Command::new(compiled(source, folder.path(), &link)))
+}
+
+#[test]
+fn every_verb_works_from_c_and_mistakes_are_refused() {
+    assert_eq!(says("tests/verbs.c"), "every verb\n");
+}
+
+#[test]
+fn lists_are_posted_in_one_pass_up_to_what_is_refused() {
+    assert_eq!(says("tests/lists.c"), "lists\n");
 }
