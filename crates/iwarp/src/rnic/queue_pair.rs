@@ -18,25 +18,34 @@ use crate::{
     work::{ReceiveRequest, SendRequest},
 };
 
-/// What a queue pair is made of.
-#[derive(Clone, Copy, Debug)]
-pub struct QueuePairOptions<'a> {
+/// What a queue pair is made of: queues of this tier, or of the safe one.
+#[derive(Debug)]
+pub struct QueuePairOptions<'a, Completions = CompletionQueue, Receives = SharedReceiveQueue> {
     /// Where sends complete.
-    pub send_completions: &'a CompletionQueue,
+    pub send_completions: &'a Completions,
     /// Where receives complete.
-    pub receive_completions: &'a CompletionQueue,
+    pub receive_completions: &'a Completions,
     /// Takes receives from there instead of a queue of its own.
-    pub shared_receives: Option<&'a SharedReceiveQueue>,
+    pub shared_receives: Option<&'a Receives>,
     /// Sends outstanding, at most.
     pub send_depth: u32,
     /// Receives posted, at most; not used with shared receives.
     pub receive_depth: u32,
 }
 
-impl<'a> QueuePairOptions<'a> {
+impl<Completions, Receives> Clone for QueuePairOptions<'_, Completions, Receives> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+// Derived, it would ask the same of the queues.
+impl<Completions, Receives> Copy for QueuePairOptions<'_, Completions, Receives> {}
+
+impl<'a, Completions, Receives> QueuePairOptions<'a, Completions, Receives> {
     /// 128 requests each way, all completing in one queue.
     #[must_use]
-    pub fn new(completions: &'a CompletionQueue) -> Self {
+    pub fn new(completions: &'a Completions) -> Self {
         Self {
             send_completions: completions,
             receive_completions: completions,

@@ -93,33 +93,7 @@ impl SharedReceiveQueue {
 }
 
 /// What a queue pair is made of.
-#[derive(Clone, Copy, Debug)]
-pub struct QueuePairOptions<'a> {
-    /// Where sends complete.
-    pub send_completions: &'a CompletionQueue,
-    /// Where receives complete.
-    pub receive_completions: &'a CompletionQueue,
-    /// Takes receives from there instead of a queue of its own.
-    pub shared_receives: Option<&'a SharedReceiveQueue>,
-    /// Sends outstanding, at most.
-    pub send_depth: u32,
-    /// Receives posted, at most; not used with shared receives.
-    pub receive_depth: u32,
-}
-
-impl<'a> QueuePairOptions<'a> {
-    /// 128 requests each way, all completing in one queue.
-    #[must_use]
-    pub fn new(completions: &'a CompletionQueue) -> Self {
-        Self {
-            send_completions: completions,
-            receive_completions: completions,
-            shared_receives: None,
-            send_depth: 128,
-            receive_depth: 128,
-        }
-    }
-}
+pub type QueuePairOptions<'a> = rnic::QueuePairOptions<'a, CompletionQueue, SharedReceiveQueue>;
 
 /// A queue pair. Dropped, it is destroyed: its connection is closed, what is
 /// outstanding is forgotten and its buffers are freed.
