@@ -37,6 +37,7 @@ pub(crate) unsafe fn connect_options(
         timeout: Duration::from_millis(options.timeout_ms),
         reply_timeout: Duration::from_millis(options.reply_timeout_ms),
         settle: u64::try_from(options.settle_us).ok().map(Duration::from_micros),
+        ..ConnectOptions::default()
     })
 }
 

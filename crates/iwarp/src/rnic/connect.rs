@@ -60,13 +60,20 @@ impl Connecting {
     /// # Errors
     /// [`ConnectError`]; the queue pair is idle again.
     pub fn advance(&mut self) -> Result<Option<Established>, ConnectError> {
-        let before = self.attempt.interest();
+        let before = (self.attempt.first.is_some(), self.attempt.interest());
         let established = self.attempt.advance()?;
+        let now = (self.attempt.first.is_some(), self.attempt.interest());
         if let Some(socket) = &self.attempt.socket
-            && self.attempt.interest() != before
+            && now != before
         {
-            epoll::modify(&self.epoll, socket, epoll::EventData::new_u64(1), self.attempt.interest())
-                .map_err(|error| ConnectError::System { step: "watch a set-up", source: error.into() })?;
+            let data = epoll::EventData::new_u64(1);
+            // The second attempt has a socket of its own; the first one's is
+            // closed, and so not watched any more (epoll(7)).
+            let watched = match now.0 == before.0 {
+                true => epoll::modify(&self.epoll, socket, data, now.1),
+                false => epoll::add(&self.epoll, socket, data, now.1),
+            };
+            watched.map_err(|error| ConnectError::System { step: "watch a set-up", source: error.into() })?;
             self.set_timer();
         }
         Ok(established)
@@ -104,8 +111,13 @@ pub(super) struct Attempt {
     /// Gone when it belongs to the connection.
     socket: Option<Socket>,
     peer: SocketAddr,
+    local: Option<SocketAddr>,
     offer: Offer,
     request: Vec<u8>,
+    /// See [`ConnectOptions::fall_back`].
+    fall_back: bool,
+    /// What came of revision 2, when this is the second attempt.
+    first: Option<ConnectError>,
     reply_timeout: Duration,
     settle: Duration,
     /// What is waited for: TCP's handshake, or the Reply.
@@ -113,6 +125,8 @@ pub(super) struct Attempt {
     /// What came of the Reply, while the peer settles.
     replied: Option<Replied>,
     began: Instant,
+    /// For all of it, and for what is waited for now.
+    last: Instant,
     end: Instant,
 }
 
@@ -146,26 +160,26 @@ impl Attempt {
             handle,
             socket: None,
             peer,
+            local: options.local,
             offer,
             request,
+            fall_back: options.fall_back,
+            first: None,
             reply_timeout: options.reply_timeout,
             settle: options.settle_towards(peer),
             reply: None,
             replied: None,
             began: now,
+            last: after(options.timeout),
             end: after(options.timeout),
         };
-        attempt.connect(options.local).map_err(|source| ConnectError::Tcp {
-            step: "connect to",
-            peer,
-            source,
-        })?;
+        attempt.connect().map_err(|source| ConnectError::Tcp { step: "connect to", peer, source })?;
         Ok(attempt)
     }
 
-    fn connect(&mut self, local: Option<SocketAddr>) -> io::Result<()> {
+    fn connect(&mut self) -> io::Result<()> {
         let socket = socket(self.peer, &self.handle.link.domain.device.options)?;
-        if let Some(local) = local {
+        if let Some(local) = self.local {
             socket.bind(&local.into())?;
         }
         match socket.connect(&self.peer.into()) {
@@ -180,6 +194,51 @@ impl Attempt {
 
     /// Goes on until it would have to wait.
     pub(super) fn advance(&mut self) -> Result<Option<Established>, ConnectError> {
+        let outcome = self.step();
+        match (outcome, self.first.take()) {
+            // Nobody is there for revision 1: what the peer did upon revision
+            // 2 tells more.
+            (Err(ConnectError::Tcp { .. }), Some(first)) => Err(first),
+            (Err(error), None) => self.try_revision_1(error),
+            (outcome, first) => {
+                self.first = first;
+                outcome
+            }
+        }
+    }
+
+    /// After a request of revision 2 that the peer did not take, as one does
+    /// that knows only revision 1: it closes (RFC 5044, section 7.1.1, Rev) or
+    /// replies with its own. Then the initiator may try that (RFC 6581,
+    /// section 10).
+    fn try_revision_1(&mut self, error: ConnectError) -> Result<Option<Established>, ConnectError> {
+        let peer = self.peer;
+        let other = match &error {
+            ConnectError::Closed { .. } => self.reply.as_ref().is_some_and(FrameReader::is_empty),
+            ConnectError::Setup { source: MpaError::OtherRevision { reply: 1, .. }, .. } => true,
+            _ => false,
+        };
+        if !other || self.offer.revision < 2 || !self.fall_back {
+            return Err(error);
+        }
+        if self.offer.peer_to_peer.is_some() {
+            return Err(ConnectError::NeedsRevision2 { peer });
+        }
+        self.offer.revision = 1;
+        self.request = initiate(&self.offer).encode().map_err(ConnectError::Option)?;
+        (self.reply, self.end) = (None, self.last);
+        // First of all the old one, whose local port may be wanted.
+        self.socket = None;
+        match self.connect() {
+            Ok(()) => {
+                self.first = Some(error);
+                Ok(None)
+            }
+            Err(_) => Err(error),
+        }
+    }
+
+    fn step(&mut self) -> Result<Option<Established>, ConnectError> {
         let Some(socket) = &self.socket else { return Err(ConnectError::State(self.handle.link.state())) };
         if self.reply.is_none() {
             let mut ready = [PollFd::new(socket, PollFlags::OUT)];
@@ -335,8 +394,12 @@ fn answer(
     let bytes = reply.encode().map_err(ConnectError::Option)?;
     send_all(&socket, &bytes).map_err(|trouble| trouble.of(peer, "first message"))?;
     let deadline = agreed.rtr.map(|_| after(link.domain.device.options.request_timeout));
-    let established =
-        establish(link, Prepared { socket, agreed, private_data: request.private_data, peer }, &[], deadline)?;
+    let established = establish(
+        link,
+        Prepared { socket, agreed, private_data: request.private_data, peer },
+        &[],
+        deadline,
+    )?;
     if options.speak_first && agreed.rtr.is_none() {
         link.with_machine(Machine::speak_first);
     }

@@ -117,6 +117,16 @@ pub enum ConnectError {
         /// What is wrong.
         source: MpaError,
     },
+    /// The peer did not take a request of revision 2, and revision 1 does not
+    /// have what was asked for.
+    #[error(
+        "{peer} does not take MPA revision 2, and a peer-to-peer set-up needs it: connect without, and let the \
+         initiator send first"
+    )]
+    NeedsRevision2 {
+        /// The other end.
+        peer: SocketAddr,
+    },
     /// The system refused a descriptor.
     #[error("{step}: {source}")]
     System {

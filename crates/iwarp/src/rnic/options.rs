@@ -17,6 +17,11 @@ pub struct ConnectOptions {
     pub markers: bool,
     /// MPA revision, 1 or 2; 2 negotiates `ird` and `ord` (RFC 6581).
     pub revision: u8,
+    /// Connect again with revision 1 when the peer closes upon a request of
+    /// revision 2, or replies with revision 1 (RFC 6581, section 10). `ird` and
+    /// `ord` are not negotiated then: both programs must know them. Not done
+    /// where revision 2 is needed, for `peer_to_peer`.
+    pub fall_back: bool,
     /// Either side may send first: a ready-to-receive message opens the
     /// connection. Needs revision 2.
     pub peer_to_peer: bool,
@@ -47,6 +52,7 @@ impl Default for ConnectOptions {
             crc: true,
             markers: false,
             revision: 2,
+            fall_back: true,
             peer_to_peer: false,
             large_fpdus: false,
             local: None,

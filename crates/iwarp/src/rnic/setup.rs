@@ -83,6 +83,11 @@ impl FrameReader {
         Self { kind, bytes: Vec::new() }
     }
 
+    /// Nothing of it has come.
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
     /// Reads what is there: the frame once it is complete, and what came
     /// behind it.
     pub(super) fn read(&mut self, socket: &Socket) -> Result<Option<(SetupFrame, Vec<u8>)>, Trouble> {

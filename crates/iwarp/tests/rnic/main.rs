@@ -8,6 +8,7 @@ mod channels;
 mod closing;
 mod faults;
 mod many;
+mod older_peers;
 mod operations;
 mod processes;
 mod settling;
