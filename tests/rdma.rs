@@ -11,7 +11,7 @@ mod pcap;
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
-    net::{SocketAddr, TcpListener},
+    net::{SocketAddr, TcpListener, TcpStream},
     process::Child,
     time::Duration,
 };
@@ -291,6 +291,34 @@ fn connected(near: &mut Child) {
     let mut line = String::new();
     BufReader::new(near.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
     assert!(line.contains("in force"), "{line}");
+}
+
+#[test]
+fn the_first_ctrl_c_ends_it_while_nobody_answers() {
+    let interrupted = |near: Child| {
+        signal(near.id(), "INT");
+        // Left alone it would say after some seconds that nobody answered.
+        finish(near, Duration::from_secs(30)).refused(130, &["interrupted", "had not answered"]);
+    };
+    for what in ["ping", "write"] {
+        // Takes the connection and the request, and never replies.
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = silent.local_addr().unwrap().to_string();
+        let near = clearstream(&["rdma", what, &target]).spawn().unwrap();
+        let (mut taken, _) = silent.accept().unwrap();
+        taken.read_exact(&mut [0; 20]).unwrap();
+        interrupted(near);
+
+        // Not even takes it: one connection waits there, and no more may.
+        rustix::net::listen(&silent, 0).unwrap();
+        let _first = TcpStream::connect(&target).unwrap();
+        let near = clearstream(&["rdma", what, &target]).spawn().unwrap();
+        let port = format!(":{:04X} 02 ", silent.local_addr().unwrap().port());
+        eventually(Duration::from_secs(10), "it tries to connect (proc_net_tcp(5): SYN_SENT)", || {
+            std::fs::read_to_string("/proc/net/tcp").unwrap().contains(&port)
+        });
+        interrupted(near);
+    }
 }
 
 #[test]

@@ -73,6 +73,12 @@ pub enum RdmaError {
     /// Asked to stop.
     #[error("interrupted; the figures are of the time until then")]
     Stopped,
+    /// Asked to stop before there was a connection.
+    #[error("interrupted; {peer} had not answered until then")]
+    StoppedConnecting {
+        /// The far end.
+        peer: SocketAddr,
+    },
 }
 
 impl RdmaError {
@@ -94,7 +100,7 @@ impl RdmaError {
             Self::Memory(_) | Self::Thread(_) => ExitCode::Unsupported,
             Self::Fault(_) => ExitCode::Internal,
             Self::Mismatch(_) => ExitCode::Partial,
-            Self::Stopped => ExitCode::Interrupted,
+            Self::Stopped | Self::StoppedConnecting { .. } => ExitCode::Interrupted,
         }
     }
 }

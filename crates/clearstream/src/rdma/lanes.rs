@@ -1,10 +1,10 @@
 //! The queue pairs that carry the data of a test, and their memory.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, sync::atomic::AtomicBool, time::Duration};
 
 use clearstream_iwarp::{
     verbs::{
-        AcceptOptions, Access, CompletionChannel, ConnectError, ConnectOptions, Established, Incoming, Notify, Progress,
+        AcceptOptions, Access, CompletionChannel, ConnectOptions, Established, Incoming, Notify, Progress,
         ProtectionDomain, Region, Rnic, RnicOptions, State,
         raw::{CompletionQueue, QueuePair, QueuePairOptions, ReceiveRequest},
     },
@@ -15,7 +15,7 @@ use clearstream_schema::rdma::{RdmaConfig, RdmaProgress, RdmaWait};
 use super::{
     agreement::{Advert, Opening, Shape, welcome},
     error::RdmaError,
-    wire::ending,
+    wire::{self, ending},
 };
 
 /// Completions taken at once.
@@ -181,10 +181,15 @@ impl Lanes {
     ///
     /// # Errors
     /// No connection; the same one may be tried again.
-    pub fn connect(&mut self, peer: SocketAddr, options: &ConnectOptions) -> Result<(), ConnectError> {
+    pub fn connect(
+        &mut self,
+        peer: SocketAddr,
+        options: &ConnectOptions,
+        stop: &AtomicBool,
+    ) -> Result<(), RdmaError> {
         for (pair, place) in self.pairs.iter().zip(&mut self.established) {
             if place.is_none() {
-                *place = Some(pair.connect(peer, options)?);
+                *place = Some(wire::connect(pair, peer, options, stop)?);
                 break;
             }
         }

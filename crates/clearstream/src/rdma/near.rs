@@ -126,14 +126,15 @@ impl<'a> Test<'a> {
         let mut channel = Channel::new(&ProtectionDomain::new(&quiet))?;
         let cookie: Cookie = rand::random();
         let options = connect_options(config, Opening { cookie, lane: None });
-        check_welcome(channel.wire().connect(peer, &options)?)?;
+        check_welcome(channel.wire().connect(peer, &options, stop)?)?;
         channel.say(&Message::Open { operation, config: Box::new(config.clone()) })?;
         match hear(&mut channel, peer, stop)? {
             Message::Welcome => {}
             other => return Err(unexpected(peer, other)),
         }
         for lane in 0..config.queue_pairs {
-            lanes.connect(peer, &connect_options(config, Opening { cookie, lane: Some(lane) }))?;
+            let opening = Opening { cookie, lane: Some(lane) };
+            lanes.connect(peer, &connect_options(config, opening), stop)?;
         }
         let far = match hear(&mut channel, peer, stop)? {
             Message::Memory(far) => far,

@@ -73,7 +73,7 @@ pub fn run(
         revision: config.revision,
         ..ConnectOptions::default()
     };
-    let agreed = ping.wire.connect(peer, &options)?.clone();
+    let agreed = ping.wire.connect(peer, &options, stop)?.clone();
     let connect_ns = nanoseconds(start.elapsed());
 
     let mut samples = Samples::default();

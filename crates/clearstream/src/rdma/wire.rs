@@ -17,6 +17,7 @@ use clearstream_iwarp::{
     },
     work::{Completion, Status},
 };
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::error::RdmaError;
 
@@ -24,6 +25,30 @@ use super::error::RdmaError;
 const DEPTH: u32 = 16;
 /// How often a sleeper looks whether it is to stop.
 const STOP_PERIOD: Duration = Duration::from_millis(50);
+
+/// Connects a queue pair.
+///
+/// # Errors
+/// No connection, or the flag is raised before there is one.
+pub fn connect(
+    pair: &QueuePair,
+    peer: SocketAddr,
+    options: &ConnectOptions,
+    stop: &AtomicBool,
+) -> Result<Established, RdmaError> {
+    let mut connecting = pair.start_connect(peer, options)?;
+    loop {
+        if let Some(established) = connecting.advance()? {
+            return Ok(established);
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Err(RdmaError::StoppedConnecting { peer });
+        }
+        // A signal ends this wait too; whatever does, the loop looks again.
+        let period = Timespec { tv_sec: 0, tv_nsec: STOP_PERIOD.subsec_nanos().into() };
+        let _ = poll(&mut [PollFd::new(&connecting, PollFlags::IN)], Some(&period));
+    }
+}
 
 /// A queue pair and what it completes into.
 #[derive(Debug)]
@@ -71,9 +96,14 @@ impl Wire {
     /// Connects; what was agreed on.
     ///
     /// # Errors
-    /// No connection.
-    pub fn connect(&mut self, peer: SocketAddr, options: &ConnectOptions) -> Result<&Established, RdmaError> {
-        let established = self.pair.connect(peer, options)?;
+    /// No connection, or the flag is raised.
+    pub fn connect(
+        &mut self,
+        peer: SocketAddr,
+        options: &ConnectOptions,
+        stop: &AtomicBool,
+    ) -> Result<&Established, RdmaError> {
+        let established = connect(&self.pair, peer, options, stop)?;
         Ok(self.established.insert(established))
     }
 

@@ -133,7 +133,7 @@ impl Test {
         };
         let quiet = Rnic::open(RnicOptions::default())?;
         let mut control = Control::new(&ProtectionDomain::new(&quiet))?;
-        control.connect(peer, &connect_options(config, 0))?;
+        control.connect(peer, &connect_options(config, 0), stop)?;
         control.greet(true, stop)?;
         // A step, the other connections, and a step.
         control.introduce(true, Introduction::default(), stop)?;
@@ -229,15 +229,15 @@ fn connect(
 ) -> Result<(), RdmaError> {
     let mut tries = 0;
     while !lanes.complete() {
-        match lanes.connect(peer, options) {
+        match lanes.connect(peer, options, stop) {
             Ok(()) => tries = 0,
-            Err(ConnectError::Tcp { source, .. })
+            Err(RdmaError::Connect { source: ConnectError::Tcp { source, .. } })
                 if source.kind() == io::ErrorKind::ConnectionRefused && tries < TRIES =>
             {
                 tries += 1;
                 std::thread::sleep(PAUSE);
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         }
         if stop.load(Ordering::Relaxed) {
             return Err(RdmaError::Stopped);

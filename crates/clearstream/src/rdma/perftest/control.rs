@@ -54,8 +54,13 @@ impl Control {
     ///
     /// # Errors
     /// No connection.
-    pub fn connect(&mut self, peer: SocketAddr, options: &ConnectOptions) -> Result<&Established, RdmaError> {
-        self.wire.connect(peer, options)
+    pub fn connect(
+        &mut self,
+        peer: SocketAddr,
+        options: &ConnectOptions,
+        stop: &AtomicBool,
+    ) -> Result<&Established, RdmaError> {
+        self.wire.connect(peer, options, stop)
     }
 
     /// Accepts as a server.
