@@ -2,18 +2,27 @@
 //! gateway gets, and which hosts are worth comparing.
 
 use std::{
-    collections::{HashMap, hash_map::Entry},
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet, HashMap},
+    hash::{DefaultHasher, Hash, Hasher},
+    mem,
     net::IpAddr,
 };
 
-use clearstream_schema::routing::RouteEntry;
+use clearstream_schema::{
+    prefix::Prefix,
+    routing::{RouteEntry, RuleAction},
+};
 
 use super::view::{View, overlap};
 
-/// Hosts alike in everything but their addresses are compared once.
+/// Of hosts alike in everything but their addresses others are compared with two.
 const ALIKE: usize = 2;
 /// Senders that are kept of one address: a host does not count for itself.
 const SENDERS: usize = 2;
+/// Hosts on other networks that one is compared with at most: without a bound
+/// the work would grow with the square of the hosts that differ.
+pub(super) const MOST_COMPARED: usize = 32;
 
 /// A host that sends packets for others to an address.
 #[derive(Debug, Clone, Copy)]
@@ -43,48 +52,118 @@ pub(super) fn senders<'a>(hosts: &[View<'a>]) -> HashMap<IpAddr, Vec<Sender<'a>>
     senders
 }
 
-/// Numbers of hosts on different networks, few of each kind.
-pub(super) fn pairs(hosts: &[View<'_>]) -> Vec<(usize, usize)> {
-    let mut seen: HashMap<String, usize> = HashMap::new();
-    let mut few = Vec::new();
-    for (at, host) in hosts.iter().enumerate() {
-        match seen.entry(kind(host)) {
-            Entry::Occupied(count) if *count.get() >= ALIKE => continue,
-            Entry::Occupied(mut count) => *count.get_mut() += 1,
-            Entry::Vacant(none) => {
-                none.insert(1);
-            }
+/// Hosts to compare with each other.
+#[derive(Debug, Default)]
+pub(super) struct Compared {
+    /// Numbers of two hosts on different networks, the lower first, in order.
+    pub(super) pairs: Vec<(usize, usize)>,
+    /// There are so many kinds that some pairs were left out.
+    pub(super) is_cut: bool,
+}
+
+/// Hosts alike in all but where that is said and which addresses they have:
+/// the first of them, and how many there are.
+#[derive(Debug, Default)]
+struct Kind {
+    first: Vec<usize>,
+    count: usize,
+}
+
+/// Hosts on the same networks.
+#[derive(Debug, Default)]
+struct Side {
+    members: Vec<usize>,
+    /// Few of each kind: the first of every kind before the second of any, and
+    /// common kinds before rare ones.
+    few: Vec<usize>,
+}
+
+/// The pairs of hosts on different networks: each host with few of each kind on
+/// every other network.
+pub(super) fn compared(hosts: &[View<'_>]) -> Compared {
+    let sides = sides(hosts);
+    let networks: Vec<&BTreeSet<Prefix>> = sides.keys().collect();
+    // By rank within their side, so that each side has its commonest kinds first.
+    let mut ranked: Vec<(usize, usize, usize)> = Vec::new();
+    for (at, side) in sides.values().enumerate() {
+        ranked.extend(side.few.iter().enumerate().map(|(rank, host)| (rank, at, *host)));
+    }
+    ranked.sort_unstable();
+    let mut compared = Compared::default();
+    for (at, side) in sides.values().enumerate() {
+        let apart = |(_, other, _): &&(usize, usize, usize)| !share_a_network(networks[at], networks[*other]);
+        let mut others = ranked.iter().filter(apart).map(|(_, _, host)| *host);
+        let partners: Vec<usize> = others.by_ref().take(MOST_COMPARED).collect();
+        compared.is_cut |= others.next().is_some();
+        for host in &side.members {
+            let others = partners.iter().filter(|partner| *partner != host);
+            compared.pairs.extend(others.map(|partner| (*host.min(partner), *host.max(partner))));
         }
-        few.push(at);
     }
-    let mut pairs = Vec::new();
-    for (at, left) in few.iter().enumerate() {
-        let others = few[at + 1..].iter().filter(|right| !share_a_network(&hosts[*left], &hosts[**right]));
-        pairs.extend(others.map(|right| (*left, *right)));
-    }
-    pairs
+    compared.pairs.sort_unstable();
+    compared.pairs.dedup();
+    compared
 }
 
-/// What makes a host like another: everything but where it is said and which
-/// addresses it has.
-fn kind(host: &View<'_>) -> String {
-    let routes: Vec<_> = host
-        .routing
-        .routes
-        .iter()
-        .map(|route| {
-            let hops = host.hops(route);
-            let hops: Vec<_> = hops.iter().map(|hop| (hop.via, hop.interface, hop.weight)).collect();
-            (route.table, route.destination, route.metric, hops)
-        })
-        .collect();
-    let rules: Vec<_> = host.routing.rules.iter().map(|rule| (rule.priority, &rule.action)).collect();
-    let interfaces: Vec<_> = host.routing.interfaces.iter().map(|it| (&it.name, &it.mtu)).collect();
-    format!("{:?}", (&host.attached, routes, rules, &host.routing.connection_marks, interfaces))
+/// Hosts by the networks that they are on.
+fn sides(hosts: &[View<'_>]) -> BTreeMap<BTreeSet<Prefix>, Side> {
+    let mut sides: BTreeMap<BTreeSet<Prefix>, Side> = BTreeMap::new();
+    let mut kinds: HashMap<u64, Kind> = HashMap::new();
+    for (at, host) in hosts.iter().enumerate() {
+        sides.entry(networks(host)).or_default().members.push(at);
+        let kind = kinds.entry(kind(host)).or_default();
+        kind.count += 1;
+        if kind.first.len() < ALIKE {
+            kind.first.push(at);
+        }
+    }
+    let mut few: Vec<(usize, Reverse<usize>, usize)> = Vec::new();
+    for kind in kinds.values() {
+        few.extend(kind.first.iter().enumerate().map(|(nth, host)| (nth, Reverse(kind.count), *host)));
+    }
+    few.sort_unstable();
+    for (_, _, host) in few {
+        sides.entry(networks(&hosts[host])).or_default().few.push(host);
+    }
+    sides
 }
 
-fn share_a_network(left: &View<'_>, right: &View<'_>) -> bool {
-    left.attached.iter().any(|(_, network)| {
-        right.attached.iter().any(|(_, other)| !network.address.is_loopback() && overlap(*network, *other))
-    })
+fn networks(host: &View<'_>) -> BTreeSet<Prefix> {
+    let networks = host.attached.iter().map(|(_, network)| *network);
+    networks.filter(|network| !network.address.is_loopback()).collect()
+}
+
+/// A number for all that makes a host like another. Which addresses it has
+/// does not count, nor which of them its rules are for, nor the files it was read from.
+fn kind(host: &View<'_>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    host.attached.hash(&mut hasher);
+    for interface in &host.routing.interfaces {
+        let mtu = interface.mtu.as_ref().map(|mtu| mtu.value);
+        (&interface.name, mtu, interface.addresses.len()).hash(&mut hasher);
+    }
+    for route in &host.routing.routes {
+        let hops = host.hops(route);
+        let hops: Vec<_> = hops.iter().map(|hop| (hop.via, hop.interface, hop.weight)).collect();
+        let key = (route.table, route.destination, route.metric, route.mtu);
+        (key, mem::discriminant(&route.action), hops).hash(&mut hasher);
+    }
+    for rule in &host.routing.rules {
+        let mut selector = rule.selector.clone();
+        let own = selector.from.take_if(|from| host.own.contains(&from.address)).map(|from| from.length);
+        let action = match &rule.action {
+            RuleAction::Table(table) => Ok(*table),
+            RuleAction::Other(words) => Err(words),
+        };
+        (rule.ipv6, rule.priority, own, selector, action).hash(&mut hasher);
+    }
+    for mark in &host.routing.connection_marks {
+        (&mark.interface, &mark.link_address, mark.mark).hash(&mut hasher);
+    }
+    host.hash_seed().hash(&mut hasher);
+    hasher.finish()
+}
+
+fn share_a_network(left: &BTreeSet<Prefix>, right: &BTreeSet<Prefix>) -> bool {
+    left.iter().any(|network| right.iter().any(|other| overlap(*network, *other)))
 }

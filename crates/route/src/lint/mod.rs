@@ -14,9 +14,13 @@ mod subjects;
 mod view;
 mod words;
 
-use std::{collections::HashMap, net::IpAddr};
+use std::{
+    collections::{BTreeSet, HashMap},
+    net::IpAddr,
+};
 
 use clearstream_schema::{
+    prefix::Prefix,
     routing::{HostRouting, Place},
     tune::{self, Finding, FindingClass, LINT_SCHEMA, LintReport, Severity},
 };
@@ -25,7 +29,11 @@ use clearstream_tune::{HostState, MuteList};
 use crate::fabric::Fabric;
 
 pub use self::subjects::{of_files, of_host};
-use self::{among::Sender, fabric::FabricFacts, view::View};
+use self::{
+    among::{Compared, MOST_COMPARED, Sender},
+    fabric::FabricFacts,
+    view::View,
+};
 
 /// Hosts of a report that are named one by one.
 const MOST_NAMED: usize = 4;
@@ -57,18 +65,25 @@ struct Facts<'a> {
     hosts: Vec<View<'a>>,
     /// Hosts by their addresses.
     by_address: HashMap<IpAddr, usize>,
+    /// Every address that some host has.
+    addresses: BTreeSet<IpAddr>,
     /// Who sends packets for others to an address.
     senders: HashMap<IpAddr, Vec<Sender<'a>>>,
-    /// Hosts that are worth comparing.
-    pairs: Vec<(usize, usize)>,
+    compared: Compared,
     fabric: FabricFacts,
 }
 
 impl<'a> Facts<'a> {
     /// The gateway that an address is of, as its host or the fabric calls it.
-    fn gateway_name(&self, address: IpAddr) -> Option<String> {
-        let host = self.owner(address).map(|host| host.subject.name.clone());
-        host.or_else(|| Some(self.fabric.gateway(address)?.name.clone()))
+    fn gateway_name(&self, address: IpAddr) -> Option<&str> {
+        let host = self.owner(address).map(|host| host.subject.name.as_str());
+        host.or_else(|| Some(self.fabric.gateway(address)?.name.as_str()))
+    }
+
+    /// Whether some host has an address in a network.
+    fn is_anybodys(&self, network: Prefix) -> bool {
+        let after = self.addresses.range(network.network().address..).next();
+        after.is_some_and(|address| network.contains(*address))
     }
 
     /// The host that has an address.
@@ -86,9 +101,9 @@ impl<'a> Facts<'a> {
         Some((&self.hosts[first.host], first))
     }
 
-    /// Pairs of hosts on different networks, few of each kind.
+    /// Pairs of hosts on different networks that are worth comparing.
     fn pairs(&self) -> impl Iterator<Item = (&View<'a>, &View<'a>)> {
-        self.pairs.iter().map(|(left, right)| (&self.hosts[*left], &self.hosts[*right]))
+        self.compared.pairs.iter().map(|(left, right)| (&self.hosts[*left], &self.hosts[*right]))
     }
 
     /// The name of a gateway that keeps connection state: the fabric says so,
@@ -118,8 +133,9 @@ pub fn lint(hosts: &[Subject], fabric: Option<&Fabric>, mute: &MuteList) -> Lint
         }
     }
     let facts = Facts {
+        addresses: views.iter().flat_map(|view| view.own.iter().copied()).collect(),
         senders: among::senders(&views),
-        pairs: among::pairs(&views),
+        compared: among::compared(&views),
         hosts: views,
         by_address,
         fabric: fabric.map_or_else(FabricFacts::default, FabricFacts::new),
@@ -142,7 +158,7 @@ pub fn lint(hosts: &[Subject], fabric: Option<&Fabric>, mute: &MuteList) -> Lint
         setting_count: hosts.iter().map(setting_count).sum(),
         muted_count: (before - findings.len()) as u64,
         findings,
-        missing: missing(hosts),
+        missing: missing(hosts, &facts.compared),
     }
 }
 
@@ -168,12 +184,19 @@ fn setting_count(host: &Subject) -> u64 {
     (routing.routes.len() + routing.rules.len() + routing.nexthops.len() + addresses + sysctls) as u64
 }
 
-fn missing(hosts: &[Subject]) -> Vec<String> {
+fn missing(hosts: &[Subject], compared: &Compared) -> Vec<String> {
     let named = |host: &Subject, part: &String| match hosts.len() {
         1 => part.clone(),
         _ => format!("{}: {part}", host.name),
     };
-    hosts.iter().flat_map(|host| host.missing.iter().map(move |part| named(host, part))).collect()
+    let parts = hosts.iter().flat_map(|host| host.missing.iter().map(move |part| named(host, part)));
+    let cut = compared.is_cut.then(|| {
+        format!(
+            "so many hosts differ that each was compared with {MOST_COMPARED} on other networks, the commonest \
+             kinds first: what only two rare kinds show together was not looked for"
+        )
+    });
+    parts.chain(cut).collect()
 }
 
 /// A finding about a host, to be completed.

@@ -1,6 +1,10 @@
 //! Hosts to look at, from files, from a captured host or from the running one.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    fs,
+    path::Path,
+};
 
 use clearstream_host::{HostRoot, capture::CAPTURED_NAME};
 use clearstream_schema::{routing::HostRouting, tune};
@@ -12,28 +16,30 @@ use crate::{live, read::Reading};
 /// The hosts that files describe. A host whose files do not tell its name is
 /// called `name`; `assumed` is what the settings are for.
 pub fn of_files(reading: Reading, name: &str, assumed: &Assumed) -> Vec<Subject> {
-    let mut files: Vec<BTreeSet<String>> = Vec::new();
     let mut subjects: Vec<Subject> = Vec::new();
+    let mut by_file: HashMap<String, usize> = HashMap::new();
+    // Lines of sysctl files that are findings of their own.
+    let mut slips: HashSet<(String, u32)> = HashSet::new();
     for routing in reading.hosts {
         let name = if routing.host.is_empty() { name.to_owned() } else { routing.host.clone() };
         let settings = settings(&name, &routing, assumed);
-        files.push(places(&routing));
+        for file in places(&routing) {
+            by_file.entry(file).or_insert(subjects.len());
+        }
+        for (file, slip) in settings.iter().flat_map(|state| &state.slips) {
+            slips.insert((file.clone(), slip.line));
+        }
         subjects.push(Subject { name, routing, is_whole: false, settings, missing: Vec::new() });
     }
     for unread in reading.unread {
-        let is_finding = |subject: &Subject| {
-            let mut slips = subject.settings.iter().flat_map(|state| &state.slips);
-            slips.any(|(file, slip)| *file == unread.place.file && Some(slip.line) == unread.place.line)
-        };
-        // A line of a sysctl file is a finding of its own.
-        if subjects.iter().any(is_finding) {
+        let place = unread.place;
+        let line = place.line.map_or_else(String::new, |line| format!(":{line}"));
+        let at = by_file.get(&place.file).copied().unwrap_or(0);
+        if place.line.is_some_and(|line| slips.contains(&(place.file.clone(), line))) {
             continue;
         }
-        let line = unread.place.line.map_or_else(String::new, |line| format!(":{line}"));
-        let text = format!("{}{line}: {} ({})", unread.place.file, unread.text, unread.reason);
-        let at = files.iter().position(|files| files.contains(&unread.place.file)).unwrap_or(0);
         if let Some(subject) = subjects.get_mut(at) {
-            subject.missing.push(text);
+            subject.missing.push(format!("{}{line}: {} ({})", place.file, unread.text, unread.reason));
         }
     }
     subjects

@@ -143,6 +143,11 @@ impl<'a> View<'a> {
         self.sysctl(key)?.value.trim().parse().ok()
     }
 
+    /// The seed of the hash that chooses a gateway, where one is set: 0 means random.
+    pub(super) fn hash_seed(&self) -> Option<i64> {
+        self.number("net.ipv4.fib_multipath_hash_seed").filter(|seed| *seed != 0)
+    }
+
     /// A sysctl of an interface (`net.FAMILY.conf.INTERFACE.NAME`): its own
     /// value, else what `default` gives to an interface that appears later.
     pub(super) fn interface_number(&self, family: &str, interface: &str, name: &str) -> Option<i64> {

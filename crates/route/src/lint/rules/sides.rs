@@ -1,7 +1,11 @@
 //! Both ends of a path: which gateways each takes, and whether replies come
 //! back by the one that the request went by.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    net::IpAddr,
+    ptr,
+};
 
 use clearstream_schema::{
     prefix::Prefix,
@@ -19,7 +23,7 @@ use super::{
 };
 
 /// A gateway as both sides know it, and its share of the flows, 0 to 1.
-type Share = (String, f64);
+type Share<'f> = (&'f str, f64);
 
 /// Tables for each gateway that no packet of this host reaches, beside a
 /// multipath route that all of them take.
@@ -60,9 +64,13 @@ fn tables_never_reached(facts: &Facts<'_>, host: &View<'_>) -> bool {
 /// Both sides choose among the gateways, each for itself.
 pub(super) fn asymmetric(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let mut told = BTreeSet::new();
+    let mut unreached: HashMap<*const View<'_>, bool> = HashMap::new();
     for (left, right) in facts.pairs() {
         let (server, client) = facts.server_first(left, right);
-        if [server, client].iter().any(|host| tables_never_reached(facts, host))
+        let mut has_unreached =
+            |host| *unreached.entry(ptr::from_ref(host)).or_insert_with(|| tables_never_reached(facts, host));
+        if has_unreached(server)
+            || has_unreached(client)
             || facts.fabric.wants_no_return_path(client.attached.iter().map(|(_, network)| *network))
         {
             continue;
@@ -90,12 +98,16 @@ fn price<'a>(
     server: &View<'a>,
 ) -> Option<(&'a RouteEntry, Vec<ResolvedHop<'a>>, f64)> {
     let mut dearest: Option<(&RouteEntry, Vec<ResolvedHop<'_>>, f64)> = None;
+    let mut seen = HashSet::new();
     for at in server.own.iter().copied().filter(|own| !own.is_loopback()) {
         for from in client.own_like(at).filter(|own| !own.is_loopback()) {
             let (Some(there), Some(route)) = (client.sends_by(None, at), server.sends_by(Some(at), from))
             else {
                 continue;
             };
+            if !seen.insert((ptr::from_ref(there), ptr::from_ref(route))) {
+                continue;
+            }
             let (there, hops) = (client.hops(there), server.hops(route));
             let share = share_elsewhere(facts, client, server, &there, &hops)?;
             if dearest.as_ref().is_none_or(|(.., dearest)| share > *dearest) {
@@ -123,8 +135,8 @@ fn share_elsewhere(
         let count = u32::try_from(there.len().max(back.len())).ok()?;
         return (count > 1).then(|| 1.0 - 1.0 / f64::from(count));
     };
-    let of = |name: &str| back.iter().filter(|(other, _)| other == name).map(|(_, share)| share).sum::<f64>();
-    let same: f64 = there.iter().map(|(name, share)| share * of(name)).sum();
+    let back = by_name(&back);
+    let same: f64 = there.iter().filter_map(|(name, share)| Some(share * back.get(name)?)).sum();
     (same < 0.999).then_some(1.0 - same)
 }
 
@@ -140,15 +152,23 @@ fn answers_by_mark(server: &View<'_>) -> bool {
 }
 
 /// Gateways by name with their shares; absent when one is not known.
-fn shares(facts: &Facts<'_>, hops: &[ResolvedHop<'_>]) -> Option<Vec<Share>> {
+fn shares<'f>(facts: &'f Facts<'_>, hops: &[ResolvedHop<'_>]) -> Option<Vec<Share<'f>>> {
     let all: f64 = hops.iter().map(|hop| f64::from(hop.weight)).sum();
     hops.iter().map(|hop| Some((facts.gateway_name(hop.via)?, f64::from(hop.weight) / all))).collect()
 }
 
-/// Both hash alike: the same seed, other than 0, which means random.
+/// The whole share of each gateway; one may be there twice.
+fn by_name<'f>(shares: &[Share<'f>]) -> BTreeMap<&'f str, f64> {
+    let mut whole = BTreeMap::new();
+    for (name, share) in shares {
+        *whole.entry(*name).or_default() += share;
+    }
+    whole
+}
+
+/// Both hash alike.
 fn have_equal_seeds(left: &View<'_>, right: &View<'_>) -> bool {
-    let seed = |host: &View<'_>| host.number("net.ipv4.fib_multipath_hash_seed").filter(|seed| *seed != 0);
-    seed(left).is_some() && seed(left) == seed(right)
+    left.hash_seed().is_some() && left.hash_seed() == right.hash_seed()
 }
 
 /// Replies that come back by another gateway than the request took.
@@ -220,15 +240,18 @@ fn widest<'a>(from: &View<'a>, to: &View<'a>) -> Option<(&'a RouteEntry, Vec<Res
     from.multipaths().filter(|(route, _)| leads_there(route)).max_by_key(|(_, hops)| hops.len())
 }
 
-fn named_differ(sides: &[Side<'_, '_, '_>; 2], mine: &[Share], theirs: &[Share], found: &mut Vec<Finding>) {
-    let names = |shares: &[Share]| shares.iter().map(|(name, _)| name.clone()).collect::<BTreeSet<_>>();
-    let (left, right) = (names(mine), names(theirs));
+fn named_differ(
+    sides: &[Side<'_, '_, '_>; 2],
+    mine: &[Share<'_>],
+    theirs: &[Share<'_>],
+    found: &mut Vec<Finding>,
+) {
+    let (left, right) = (by_name(mine), by_name(theirs));
     let [(left_host, left_way), (right_host, right_way)] = sides;
     for (host, way, other, lacking) in [
-        (left_host, left_way, right_host, right.difference(&left)),
-        (right_host, right_way, left_host, left.difference(&right)),
+        (left_host, left_way, right_host, lacking(&right, &left)),
+        (right_host, right_way, left_host, lacking(&left, &right)),
     ] {
-        let lacking: Vec<_> = lacking.collect();
         if !lacking.is_empty() {
             let message = format!(
                 "{} goes by {} too, and this route does not: what comes by it returns by another gateway, \
@@ -245,18 +268,15 @@ fn named_differ(sides: &[Side<'_, '_, '_>; 2], mine: &[Share], theirs: &[Share],
             ));
         }
     }
-    if left != right {
+    if !left.keys().eq(right.keys()) {
         return;
     }
-    let weight = |shares: &[Share], name: &str| -> f64 {
-        shares.iter().filter(|(other, _)| other == name).map(|(_, share)| share).sum()
-    };
-    let differing: Vec<_> =
-        left.iter().filter(|name| (weight(mine, name) - weight(theirs, name)).abs() > 0.001).collect();
+    let differs = |(name, share): (&&str, &f64)| (share - right[name]).abs() > 0.001;
+    let differing: Vec<_> = left.iter().filter(|entry| differs(*entry)).map(|(name, _)| name).collect();
     if !differing.is_empty() {
         found.push(weights_finding(sides, &words::list(differing)));
     } else if have_equal_seeds(left_host, right_host)
-        && !mine.iter().map(|(name, _)| name).eq(theirs.iter().map(|(name, _)| name))
+        && mine.iter().map(|(name, _)| name).ne(theirs.iter().map(|(name, _)| name))
     {
         let message = format!(
             "its gateways stand in another order than those of {}: equal seeds give equal gateways only \
@@ -266,6 +286,11 @@ fn named_differ(sides: &[Side<'_, '_, '_>; 2], mine: &[Share], theirs: &[Share],
         let advice = "write the gateways in one order on all hosts";
         found.push(side_finding(left_host, left_way.0, "order-differs", message, advice));
     }
+}
+
+/// Gateways of `all` that are not in `some`.
+fn lacking<'f>(all: &BTreeMap<&'f str, f64>, some: &BTreeMap<&'f str, f64>) -> Vec<&'f str> {
+    all.keys().copied().filter(|name| !some.contains_key(name)).collect()
 }
 
 /// Without knowing which address is whose gateway.
@@ -334,11 +359,9 @@ pub(super) fn not_the_other_network(facts: &Facts<'_>, found: &mut Vec<Finding>)
             continue;
         }
         for (route, hops) in host.multipaths().filter(|(route, _)| route.destination.length > 0) {
-            let is_somewhere =
-                |other: &View<'_>| other.own.iter().any(|own| route.destination.contains(*own));
             let is_other_family = !far.iter().any(|far| far.is_ipv4() == route.destination.address.is_ipv4());
             if is_other_family
-                || facts.hosts.iter().any(is_somewhere)
+                || facts.is_anybodys(route.destination)
                 || !told.insert((host.subject.name.clone(), route.destination))
             {
                 continue;

@@ -149,3 +149,42 @@ fn mtu_along_the_path() {
     assert_eq!(found.len(), 2);
     assert_eq!(found[0].severity, Severity::Warning);
 }
+
+/// Work grows with the hosts and not with their square, however they differ; a
+/// mistake is told of each host that has it.
+#[test]
+fn many_hosts_that_differ() {
+    let many = |count: u32, client: &dyn Fn(u32) -> String| -> Vec<Subject> {
+        let address = |at: u32| format!("10.100.{}.{}", 10 + at / 250, 1 + at % 250);
+        let clients = (0..count).map(|at| {
+            host(&format!("c{at}"), &client(at).replace("10.100.0.1/", &format!("{}/", address(at))))
+        });
+        let servers = (0..count / 10).map(|at| {
+            let text = PLAIN_SERVER.replace("10.10.0.201", &format!("10.10.0.{}", 100 + at));
+            host(&format!("nsd{at}"), &format!("{text}route 192.0.2.{at} via 10.10.0.11 dev ib1\n"))
+        });
+        clients.chain(servers).chain([gateway(1, 1), gateway(2, 1)]).collect()
+    };
+    let differing = |at: u32| {
+        format!("{PLAIN_CLIENT}route 198.51.100.{}/32 via 10.100.0.91 dev ipogif0 metric {at}\n", at % 250)
+    };
+    let pairs = |hosts: &[Subject]| {
+        let views: Vec<View<'_>> = hosts.iter().map(View::new).collect();
+        let compared = among::compared(&views);
+        (compared.pairs.len(), compared.is_cut)
+    };
+    let (few, many_hosts) = (many(20, &differing), many(1000, &differing));
+    assert_eq!(pairs(&few), (20 * 2, false), "each with each");
+    let (count, is_cut) = pairs(&many_hosts);
+    assert!(is_cut && count <= many_hosts.len() * among::MOST_COMPARED, "{count}");
+    assert!(look(&many_hosts).missing.iter().any(|line| line.contains("commonest kinds first")));
+    assert_eq!(look(&few).missing, Vec::<String>::new());
+
+    // Every fourth has the wrong network, all alike.
+    let id = "route:routing:not-the-other-network";
+    let wrong = |at: u32| match at % 4 {
+        0 => PLAIN_CLIENT.replace("10.10.0.0/24", "10.10.1.0/24"),
+        _ => PLAIN_CLIENT.to_owned(),
+    };
+    assert_eq!(lines_of(&many(100, &wrong), id).len(), 25);
+}
