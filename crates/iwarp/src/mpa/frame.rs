@@ -357,9 +357,9 @@ impl Deframer {
         self.in_marker = false;
         let [_, _, high, low] = self.partial;
         let marker = u16::from_be_bytes([high, low]);
-        // RFC 5044, section 4.3: the reserved half is not checked, the pointer
-        // is; section 8, error 0x03.
-        if marker == actual { Ok(true) } else { Err(MpaError::Marker { marker, actual }) }
+        // RFC 5044, section 4.2: the reserved half is ignored, and the lowest two
+        // bits of the pointer are treated as zero; section 8, error 0x03.
+        if marker & !0b11 == actual { Ok(true) } else { Err(MpaError::Marker { marker, actual }) }
     }
 
     /// Fills `partial` with a field or marker and takes it into the CRC; false

@@ -4,7 +4,7 @@
 use std::ptr::NonNull;
 
 use clearstream_iwarp::{
-    memory::{Access, AccessError, Invalidator, MemoryError, MemoryTable, Span, raw},
+    memory::{Access, AccessError, Invalidator, MemoryError, MemoryTable, Region, Span, raw},
     stag::{DomainId, QueuePairId, Stag},
     work::Segment,
 };
@@ -33,6 +33,26 @@ fn a_tag_that_was_never_given_or_has_another_key_is_invalid() {
         let wrong = Stag::new(index, stag.key());
         assert_eq!(touch(&table, domain, wrong, at).unwrap_err(), AccessError::InvalidStag);
     }
+}
+
+/// RFC 5040, section 8.1.1, rule 8: "in a way difficult to predict", and
+/// "sparsely" over "the full available range".
+#[test]
+fn one_tag_does_not_tell_the_next() {
+    let indices = || -> Vec<u32> {
+        let (table, domain) = table();
+        let region = Region::new(8).unwrap();
+        let tag = || table.register(domain, region.memory(), Access::NONE, 0).unwrap().index();
+        std::iter::repeat_with(tag).take(500).collect()
+    };
+    let [one, other] = [indices(), indices()];
+    assert!(one.iter().zip(&other).filter(|(a, b)| a == b).count() < 5, "another table, another order");
+    let steps: std::collections::BTreeSet<_> =
+        one.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
+    assert!(steps.len() > 490, "{} steps", steps.len());
+    // Of 24 bits: all sixteenths of the range are used.
+    let parts: std::collections::BTreeSet<_> = one.iter().map(|index| index >> 20).collect();
+    assert_eq!(parts.len(), 16);
 }
 
 #[test]

@@ -424,4 +424,13 @@ fn a_marker_that_points_elsewhere_ends_the_stream() {
     let mut stream = vec![0, 0, 0, 4];
     stream.extend_from_slice(&fpdu(&send(1, &[1; 8])));
     victim.errs("marker", &stream, [2, 0, 3], &Quote::Nothing, &[]);
+
+    // RFC 5044, section 4.2: "receivers MUST always treat these as zero", the
+    // lowest two bits; and the reserved half is ignored.
+    let mut end = End::new(&Agreed { markers_in: true, crc: false, ..agreed(true) }, 1400, REGION);
+    end.post_receive(1, 0, 8);
+    let mut stream = vec![0xff, 0xff, 0, 3];
+    stream.extend_from_slice(&fpdu(&send(1, &[1; 8])));
+    end.input(&stream);
+    assert_eq!(end.received[0].status, Status::Success);
 }
