@@ -1,7 +1,8 @@
-# make demo    build, measure over a 1650 km path made on this machine, write report.html
-# make test    every check and test
-# make bench   compare with iperf3, iperf, nuttcp, libfabric and UCX, write bench/RESULTS.md
-# make extras  what needs clang: congestion controls for the kernel (clearstream cc)
+# make demo       build, measure over a 1650 km path made on this machine, write report.html
+# make test       every check and test
+# make sanitize   memory under Miri, memory and protocol under the address sanitizer (nightly)
+# make bench      compare with iperf3, iperf, nuttcp, libfabric and UCX, write bench/RESULTS.md
+# make extras     what needs clang: congestion controls for the kernel (clearstream cc)
 # Each installs what it lacks (.ci/install).
 
 SHELL := /bin/sh
@@ -11,7 +12,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH):/usr/sbin:/sbin
 # Options for the comparison, for instance: make bench BENCH="--quick --only rdma"
 BENCH ?=
 
-.PHONY: demo test bench extras clean
+.PHONY: demo test sanitize bench extras clean
 
 demo:
 	@.ci/install build
@@ -22,6 +23,9 @@ demo:
 test:
 	@.ci/install test
 	@.ci/test
+
+sanitize:
+	@.ci/sanitize
 
 bench:
 	@.ci/install bench
