@@ -19,8 +19,8 @@ use socket2::Socket;
 
 use crate::{
     rnic::{
-        VerbsError, channel,
-        link::Link,
+        Apart, VerbsError, channel,
+        link::{Link, Workspace},
         locked,
         wire::{STAGING_BYTES, Visit},
     },
@@ -39,7 +39,7 @@ const DOORBELL: u64 = u64::MAX;
 /// Moves the bytes of its connections.
 #[derive(Debug)]
 pub(crate) struct Driver {
-    turn: Mutex<Turn>,
+    turn: Apart<Mutex<Turn>>,
     changes: Mutex<Vec<Change>>,
     changed: AtomicBool,
     epoll: OnceLock<OwnedFd>,
@@ -68,7 +68,7 @@ enum Change {
 /// What one turn needs; whoever takes the turn has it.
 #[derive(Debug, Default)]
 struct Turn {
-    staging: Vec<u8>,
+    workspace: Workspace,
     links: Vec<Arc<Link>>,
     /// Places in `links`, by the number that the epoll knows.
     places: HashMap<u64, usize>,
@@ -96,7 +96,7 @@ impl Driver {
     /// For a completion queue.
     pub(crate) fn inline() -> Self {
         Self {
-            turn: Mutex::default(),
+            turn: Apart::default(),
             changes: Mutex::default(),
             changed: AtomicBool::new(false),
             epoll: OnceLock::new(),
@@ -137,7 +137,7 @@ impl Driver {
     pub(super) fn epoll(&self) -> Result<BorrowedFd<'_>, VerbsError> {
         match self.epoll.get() {
             Some(epoll) => Ok(epoll.as_fd()),
-            None => self.make_epoll(&locked(&self.turn)),
+            None => self.make_epoll(&locked(&self.turn.0)),
         }
     }
 
@@ -157,7 +157,7 @@ impl Driver {
     pub(super) fn leave(&self, id: QueuePairId) {
         self.change(Change::Leave(id));
         // Nobody may come by for long: what is gone is freed now if possible.
-        if let Ok(mut turn) = self.turn.try_lock() {
+        if let Ok(mut turn) = self.turn.0.try_lock() {
             self.apply(&mut turn);
         }
     }
@@ -174,7 +174,7 @@ impl Driver {
     /// time, and the list has a mutex: either it finds this entry, or its
     /// sleep is seen here.
     pub(super) fn ring(&self, link: &Arc<Link>) {
-        if link.rung.swap(true, Ordering::AcqRel) {
+        if !link.inbox.ring() {
             return;
         }
         locked(&self.bells).push(link.clone());
@@ -219,7 +219,7 @@ impl Driver {
 
     /// Looks at the connections once. Does nothing while another thread does.
     pub(crate) fn turn(&self) -> Turned {
-        let mut turn = match self.turn.try_lock() {
+        let mut turn = match self.turn.0.try_lock() {
             Ok(turn) => turn,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return Turned::default(),
@@ -239,7 +239,7 @@ impl Driver {
             // From the last on: one that is over gives its place to the last.
             for place in (0..turn.links.len()).rev() {
                 let link = &turn.links[place];
-                let (id, visit) = (link.id, link.drive(&mut turn.staging, BUDGET_BYTES));
+                let (id, visit) = (link.id, link.drive(&mut turn.workspace, true, BUDGET_BYTES));
                 note(turn, id, visit, &mut turned);
             }
         } else {
@@ -249,7 +249,9 @@ impl Driver {
             self.overdue(&mut turn, &mut turned);
         }
         turned.more |= !turn.again.is_empty();
-        self.count.store(turn.links.len(), Ordering::Release);
+        if self.count.load(Ordering::Relaxed) != turn.links.len() {
+            self.count.store(turn.links.len(), Ordering::Release);
+        }
         turned
     }
 
@@ -258,7 +260,9 @@ impl Driver {
     /// they call [`Driver::wake`], under one mutex.
     pub(super) fn sleep(&self, end: Option<Instant>, busy: impl FnOnce() -> bool) -> Result<(), VerbsError> {
         let (epoll, doorbell) = (self.epoll()?, self.doorbell()?);
-        locked(&self.turn).links.iter().for_each(|link| link.rewatch());
+        if !self.is_eager() {
+            locked(&self.turn.0).links.iter().for_each(|link| link.rewatch());
+        }
         self.count_sleepers(|sleepers| *sleepers += 1);
         // Under their mutexes: see `ring`.
         if locked(&self.bells).is_empty() && locked(&self.changes).is_empty() && !busy() {
@@ -282,7 +286,7 @@ impl Driver {
 
     /// When a connection is to be looked at at the latest.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let mut turn = locked(&self.turn);
+        let mut turn = locked(&self.turn.0);
         self.apply(&mut turn);
         turn.deadlines.values().min().copied()
     }
@@ -302,8 +306,7 @@ impl Driver {
             std::mem::swap(&mut *bells, &mut answered);
         }
         for link in &answered {
-            // From here on another request rings again.
-            link.rung.swap(false, Ordering::AcqRel);
+            link.inbox.answer();
             self.visit(turn, link, false, turned);
         }
         answered.clear();
@@ -349,10 +352,12 @@ impl Driver {
 
     fn visit(&self, turn: &mut Turn, link: &Arc<Link>, read: bool, turned: &mut Turned) {
         stage(turn);
-        let staging = if read { &mut turn.staging[..] } else { &mut [] };
-        let visit = link.drive(staging, BUDGET_BYTES);
-        let waits = turn.again.iter().any(|waiting| waiting.id == link.id);
-        if visit.more && !visit.over && !waits && turn.links.len() > FEW {
+        let visit = link.drive(&mut turn.workspace, read, BUDGET_BYTES);
+        if visit.more
+            && !visit.over
+            && turn.links.len() > FEW
+            && !turn.again.iter().any(|waiting| waiting.id == link.id)
+        {
             turn.again.push_back(link.clone());
         }
         note(turn, link.id, visit, turned);
@@ -388,8 +393,8 @@ impl Driver {
 /// The staging buffer is of the driver, not of a connection; one that drives
 /// nothing has none.
 fn stage(turn: &mut Turn) {
-    if turn.staging.is_empty() && !turn.links.is_empty() {
-        turn.staging.resize(STAGING_BYTES, 0);
+    if turn.workspace.staging.is_empty() && !turn.links.is_empty() {
+        turn.workspace.staging.resize(STAGING_BYTES, 0);
     }
 }
 

@@ -3,8 +3,8 @@
 //!
 //! Who may do what at a time: the machine and the socket are behind one mutex,
 //! which is held over system calls. With an engine posters leave their requests
-//! in the inbox, whose mutex is not, and ring; inline they post to the machine
-//! themselves. Receives are posted to a queue with a mutex of its own.
+//! in the inbox and ring; inline they post to the machine themselves. Receives
+//! are posted to a queue with a mutex of its own.
 
 use std::{
     collections::VecDeque,
@@ -12,7 +12,7 @@ use std::{
     net::Shutdown,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, TryLockError,
-        atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering},
+        atomic::{AtomicU8, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -23,9 +23,10 @@ use socket2::Socket;
 use crate::{
     queue_pair::{Event, Failure, Limits, Machine, PostError, ReceiveQueue, Side, State},
     rnic::{
-        AsyncEvent, CompletionQueue, Established, ListError,
+        Apart, AsyncEvent, CompletionQueue, Established, ListError,
         domain::Domain,
         driver::Driver,
+        inbox::Inbox,
         locked,
         shared_receive_queue::{post_all, post_each},
         wire::{Visit, Wire},
@@ -71,15 +72,17 @@ pub(crate) struct Link {
     pub(super) established: OnceLock<Established>,
     age: AtomicU8,
     state: AtomicU8,
-    wire: Mutex<Option<Wire>>,
-    inbox: Mutex<VecDeque<SendRequest>>,
-    /// How many are in the inbox, for a look without its mutex.
-    waiting: AtomicUsize,
-    /// Sends with the machine, as of its last visit; written under the mutex
-    /// of the inbox when requests move over.
-    outstanding: AtomicUsize,
-    /// Is among the doorbells of its engine.
-    pub(super) rung: AtomicBool,
+    pub(super) inbox: Inbox,
+    wire: Apart<Mutex<Option<Wire>>>,
+}
+
+/// What whoever drives connections has once for all of them.
+#[derive(Debug, Default)]
+pub(super) struct Workspace {
+    /// Where bytes come that have no other place yet.
+    pub(super) staging: Vec<u8>,
+    /// Requests between an inbox and the machine.
+    requests: VecDeque<SendRequest>,
 }
 
 impl Link {
@@ -106,11 +109,8 @@ impl Link {
             established: OnceLock::new(),
             age: AtomicU8::new(Age::Fresh as u8),
             state: AtomicU8::new(State::Idle as u8),
-            wire: Mutex::new(None),
-            inbox: Mutex::default(),
-            waiting: AtomicUsize::new(0),
-            outstanding: AtomicUsize::new(0),
-            rung: AtomicBool::new(false),
+            inbox: Inbox::default(),
+            wire: Apart::default(),
         }
     }
 
@@ -152,7 +152,7 @@ impl Link {
             wire.machine.consume(early);
         }
         self.state.store(wire.machine.state() as u8, Ordering::Release);
-        *locked(&self.wire) = Some(wire);
+        *locked(&self.wire.0) = Some(wire);
         self.age.store(Age::Live as u8, Ordering::Release);
         self.for_drivers(|driver| driver.join(self.clone()));
         // What came early is told, and the ready-to-receive message sent.
@@ -194,19 +194,8 @@ impl Link {
             return outcome;
         };
         let ord = self.established.get().map_or(0, |established| established.ord);
-        let outcome = {
-            let mut inbox = locked(&self.inbox);
-            let outcome = post_each(requests, |request| {
-                if inbox.len() + self.outstanding.load(Ordering::Acquire) >= self.limits.send_queue {
-                    return Err(PostError::Full);
-                }
-                self.limits.check(&request, ord)?;
-                inbox.push_back(request);
-                Ok(())
-            });
-            self.waiting.store(inbox.len(), Ordering::Release);
-            outcome
-        };
+        let depth = self.limits.send_queue;
+        let outcome = self.inbox.post(requests, depth, |request| self.limits.check(request, ord));
         engine.ring(self);
         outcome
     }
@@ -230,24 +219,27 @@ impl Link {
         Ok(())
     }
 
-    /// Moves what can be moved without waiting, unless another thread does.
-    pub(super) fn drive(&self, staging: &mut [u8], budget: usize) -> Visit {
+    /// Moves what can be moved without waiting, unless another thread does;
+    /// receives only to `read`.
+    pub(super) fn drive(&self, workspace: &mut Workspace, read: bool, budget: usize) -> Visit {
         let Some(mut slot) = self.try_wire() else { return Visit::default() };
         let Some(wire) = slot.as_mut() else {
             drop(slot);
             self.flush_inbox();
             return Visit { over: true, ..Visit::default() };
         };
-        let visit = self.move_bytes(wire, false, staging, budget);
+        let acted = self.take_in(wire, &mut workspace.requests);
+        let staging = if read { &mut workspace.staging[..] } else { &mut [] };
+        let visit = self.move_bytes(wire, acted, staging, budget);
         self.leave(slot, visit);
         visit
     }
 
     /// Does something with the machine, and what follows from it.
     pub(super) fn with_machine(self: &Arc<Self>, act: impl FnOnce(&mut Machine)) {
-        let mut slot = locked(&self.wire);
+        let mut slot = locked(&self.wire.0);
         let Some(wire) = slot.as_mut() else { return };
-        self.take_in(wire);
+        self.take_in(wire, &mut VecDeque::new());
         act(&mut wire.machine);
         let visit = self.move_bytes(wire, true, &mut [], 0);
         self.leave(slot, visit);
@@ -259,22 +251,22 @@ impl Link {
     /// Ends it at once and without a word to its completion queues.
     pub(super) fn destroy(&self) {
         self.age.store(Age::Over as u8, Ordering::Release);
-        let wire = locked(&self.wire).take();
+        let wire = locked(&self.wire.0).take();
         drop(wire);
-        locked(&self.inbox).clear();
+        self.inbox.empty(drop);
         self.for_drivers(|driver| driver.leave(self.id));
     }
 
     /// Tells its epolls what they have not been told yet.
     pub(super) fn rewatch(&self) {
-        if let Some(wire) = locked(&self.wire).as_mut() {
+        if let Some(wire) = locked(&self.wire.0).as_mut() {
             self.tell_epolls(wire);
         }
     }
 
     /// What an epoll should look out for: the peer's bytes, room for ours.
     pub(super) fn watch(&self, act: impl FnOnce(&Socket, bool, bool)) {
-        if let Some(wire) = locked(&self.wire).as_mut() {
+        if let Some(wire) = locked(&self.wire.0).as_mut() {
             // An engine's only epoll knows all from here on; of two epolls each
             // was told what changed.
             if self.engine.is_some() {
@@ -285,7 +277,7 @@ impl Link {
     }
 
     fn try_wire(&self) -> Option<MutexGuard<'_, Option<Wire>>> {
-        match self.wire.try_lock() {
+        match self.wire.0.try_lock() {
             Ok(slot) => Some(slot),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
@@ -317,15 +309,11 @@ impl Link {
     }
 
     /// Requests of the inbox go to the machine; whether there were any.
-    fn take_in(&self, wire: &mut Wire) -> bool {
-        if self.waiting.load(Ordering::Acquire) == 0 {
+    fn take_in(&self, wire: &mut Wire, requests: &mut VecDeque<SendRequest>) -> bool {
+        if !self.inbox.take(requests, wire.machine.outstanding()) {
             return false;
         }
-        let mut inbox = locked(&self.inbox);
-        self.waiting.store(0, Ordering::Release);
-        // Seen by posters from here on as with the machine.
-        self.outstanding.store(wire.machine.outstanding() + inbox.len(), Ordering::Release);
-        while let Some(request) = inbox.pop_front() {
+        for request in requests.drain(..) {
             let (id, completed) = (request.id, request.operation.completed());
             if wire.machine.post_send(request).is_err() {
                 self.sends.push(flushed(self.id, id, completed));
@@ -338,7 +326,6 @@ impl Link {
     /// since it was settled last.
     fn move_bytes(&self, wire: &mut Wire, acted: bool, staging: &mut [u8], budget: usize) -> Visit {
         let mut visit = Visit::default();
-        let acted = self.take_in(wire) | acted;
         wire.transmit(budget, &mut visit);
         if !staging.is_empty() && !wire.ended {
             let sent = std::mem::take(&mut visit.progress);
@@ -361,7 +348,7 @@ impl Link {
         if wire.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             wire.machine.fail(Failure::TimedOut);
         }
-        self.outstanding.store(wire.machine.outstanding(), Ordering::Release);
+        self.inbox.settle(wire.machine.outstanding());
         let mut lost = false;
         for (side, completion) in wire.machine.completions() {
             visit.progress = true;
@@ -381,7 +368,11 @@ impl Link {
             }
         }
         self.tell(wire);
-        self.state.store(wire.machine.state() as u8, Ordering::Release);
+        let state = wire.machine.state() as u8;
+        // Posters read it all the time.
+        if self.state.load(Ordering::Relaxed) != state {
+            self.state.store(state, Ordering::Release);
+        }
         if wire.machine.wants_close() {
             self.end(wire, visit);
         } else if wire.machine.state() == State::Terminate && wire.deadline.is_none() {
@@ -451,11 +442,9 @@ impl Link {
     }
 
     fn flush_inbox(&self) {
-        let mut inbox = locked(&self.inbox);
-        self.waiting.store(0, Ordering::Release);
-        while let Some(request) = inbox.pop_front() {
+        self.inbox.empty(|request| {
             self.sends.push(flushed(self.id, request.id, request.operation.completed()));
-        }
+        });
     }
 
     fn flush_receives(&self) {

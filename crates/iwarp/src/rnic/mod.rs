@@ -15,6 +15,7 @@ mod driver;
 mod engine;
 mod error;
 mod event;
+mod inbox;
 mod link;
 mod listener;
 mod options;
@@ -46,6 +47,12 @@ pub use shared_receive_queue::SharedReceiveQueue;
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// A value on cache lines of its own (two: processors fetch them in pairs), so
+/// that whoever writes it is in nobody's way.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Apart<T>(T);
 
 /// When so much time will be over. What is longer than a clock can say is for
 /// ever.
