@@ -219,7 +219,7 @@ fn perftest(served: &Served) -> String {
     if let Some(report) = &served.report {
         let goodput = report.rate * 1e6 * report.size as f64 * 8.0;
         parts.push(format!(
-            "{} messages of {} on each, {} as the client counts",
+            "{} messages of {}, {} as the client counts",
             report.iterations,
             bytes(report.size),
             rate(goodput)

@@ -200,12 +200,7 @@ impl Lanes {
     ///
     /// # Errors
     /// A number that is none, or was there before; no connection.
-    pub fn accept(
-        &mut self,
-        lane: u16,
-        request: Incoming,
-        options: &AcceptOptions,
-    ) -> Result<(), RdmaError> {
+    pub fn accept(&mut self, lane: u16, request: Incoming, options: &AcceptOptions) -> Result<(), RdmaError> {
         let number = usize::from(lane);
         let place = self.established.get_mut(number).filter(|place| place.is_none());
         let (Some(place), Some(pair)) = (place, self.pairs.get(number)) else {

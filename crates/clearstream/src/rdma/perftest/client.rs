@@ -42,6 +42,9 @@ const LEAST_ITERATIONS: u64 = 5;
 /// others: so often it is tried again, and after this time.
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(100);
+/// siw takes back what a program sent and has not seen complete when its peer
+/// closes: the server's last word gets this time.
+const GRACE: Duration = Duration::from_millis(20);
 /// How long connections may take to end.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -188,7 +191,7 @@ impl Test {
         let own = Introduction::default();
         if self.program.reports() {
             self.control.introduce(true, own, stop)?;
-            for figure in report(last, self.iterations).encode() {
+            for figure in report(last).encode() {
                 self.control.ask(&figure, stop)?;
             }
         }
@@ -196,16 +199,17 @@ impl Test {
             self.control.introduce(true, own, stop)?;
         }
         self.lanes.close();
+        std::thread::sleep(GRACE);
         self.control.close(FAREWELL);
         Ok(())
     }
 }
 
-fn report(last: Option<&RdmaResult>, iterations: u64) -> Report {
+fn report(last: Option<&RdmaResult>) -> Report {
     let Some(last) = last else { return Report::default() };
     let mean = last.forward.goodput_bps / 8.0 / f64::from(1 << 20);
     let rate = last.forward.messages_per_second / 1e6;
-    Report { size: last.size_bytes, iterations, peak: mean, mean, rate }
+    Report { size: last.size_bytes, iterations: last.forward.message_count, peak: mean, mean, rate }
 }
 
 fn connect_options(config: &RdmaConfig, reads: u16) -> ConnectOptions {

@@ -175,7 +175,8 @@ impl Control {
     pub fn greet(&self, client: bool, stop: &AtomicBool) -> Result<u32, RdmaError> {
         let theirs = self.turn(client, &VERSION, stop)?;
         if version(&theirs).is_none() {
-            let seen = format!("its version is {:?}, and 5.70 is the oldest", String::from_utf8_lossy(&theirs));
+            let seen =
+                format!("its version is {:?}, and 5.70 is the oldest", String::from_utf8_lossy(&theirs));
             return Err(self.other_peer(seen.replace("\\0", "")));
         }
         let cycle = self.turn(client, &CYCLE, stop)?;

@@ -190,7 +190,9 @@ impl Server {
                     let wanted = self.service.queue_pairs;
                     return Err(RdmaError::Lost {
                         peer,
-                        reason: format!("{next} of {wanted} queue pairs were connected; give both ends the same -q"),
+                        reason: format!(
+                            "{next} of {wanted} queue pairs were connected; give both ends the same -q"
+                        ),
                     });
                 }
                 None => {}
@@ -300,7 +302,9 @@ impl Session {
     /// Takes down what a run has brought.
     fn count(&mut self, began: Instant) {
         let run = match &self.duty {
-            Duty::Intake(intake) => RdmaRate::new(intake.messages(), intake.size.into(), nanoseconds(intake.elapsed())),
+            Duty::Intake(intake) => {
+                RdmaRate::new(intake.messages(), intake.size.into(), nanoseconds(intake.elapsed()))
+            }
             Duty::Exchange(exchange) if self.served.runs.is_empty() => {
                 RdmaRate::new(exchange.messages(), exchange.size().into(), nanoseconds(began.elapsed()))
             }

@@ -89,7 +89,7 @@ pub fn version(bytes: &[u8]) -> Option<String> {
 pub struct Report {
     /// Bytes of a message.
     pub size: u64,
-    /// Messages on each queue pair.
+    /// Messages, all queue pairs together.
     pub iterations: u64,
     /// The best stretch, and the mean, in 2^20 bytes a second.
     pub peak: f64,
@@ -134,13 +134,8 @@ mod tests {
     /// bytes, of which the client's screen said 5.09, 1.58 and 0.001654.
     const INTRODUCTION: &str = "0000000000000080000000040089f8e0f0d6f10000000000000055e95dabf000\
                                 525400123456000000000000000000000000000000000000";
-    const FIGURES_SEEN: [&str; 5] = [
-        "00000000000003e8",
-        "0000000000000005",
-        "40145e1ccb733088",
-        "3ff93b658c08a944",
-        "3f5b17b96fac1ce9",
-    ];
+    const FIGURES_SEEN: [&str; 5] =
+        ["00000000000003e8", "0000000000000005", "40145e1ccb733088", "3ff93b658c08a944", "3f5b17b96fac1ce9"];
 
     fn bytes(hex: &str) -> Vec<u8> {
         (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()

@@ -71,9 +71,7 @@ impl TargetArgs {
     /// Finds it; `usual` is the port when none was asked for.
     fn find(&self, usual: u16) -> Result<Target, CommandError> {
         match (&self.host, self.local) {
-            (Some(host), _) => {
-                Ok(Target { address: resolve(host, self.port.unwrap_or(usual))?, _own: None })
-            }
+            (Some(host), _) => Ok(Target { address: resolve(host, self.port.unwrap_or(usual))?, _own: None }),
             (None, true) => own_far_end(),
             (None, false) => Err(CommandError::usage(
                 "name the far end, where `clearstream rdma serve` listens, or say --local for one on this host",
