@@ -12,6 +12,11 @@ use std::{
     time::Duration,
 };
 
+use clearstream_control::spawn;
+use clearstream_schema::{
+    control::{Reply, Request},
+    plan::{PlanReply, PlanRequest},
+};
 use common::{Lab, Run, clearstream, eventually, finish, program, run};
 use serde_json::{Value, json};
 
@@ -94,7 +99,7 @@ impl Here {
     fn command(&self, words: &[&str], session: Option<&str>) -> Command {
         let program = program().to_str().unwrap();
         let mut command =
-            clearstream(&[&["lab", "exec", &self.lab.0, "here", "--", program, "route"], words].concat());
+            clearstream(&[&["lab", "exec", &self.lab.0, "here", "--", program], words].concat());
         command.env("CLEARSTREAM_PLANS", self.plans()).env_remove("SSH_CONNECTION");
         // Not the session of whoever runs the tests.
         command.env("SSH_CONNECTION", session.unwrap_or("127.0.0.1 1 127.0.0.1 22"));
@@ -113,6 +118,10 @@ impl Here {
     }
 
     fn route_from(&self, words: &[&str], session: Option<&str>) -> Run {
+        self.run_from(&[&["route"], words].concat(), session)
+    }
+
+    fn run_from(&self, words: &[&str], session: Option<&str>) -> Run {
         finish(self.command(words, session).spawn().unwrap(), Duration::from_secs(30))
     }
 
@@ -267,15 +276,62 @@ fn root_killed_while_it_applies_the_guardian_puts_everything_back() {
             ),
         ),
     ]));
-    let mut command = here.command(&["apply", &plan, "--yes"], None);
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    eventually(Duration::from_secs(20), "the slow step is reached", || begun.exists());
-    assert!(here.shown().contains("10.9.0.0/24"), "the first steps are made");
-    // `lab exec` has become the program that applies.
-    child.kill().unwrap();
-    let _ = child.wait();
+    for verb in ["route", "tune"] {
+        let mut command = here.command(&[verb, "apply", &plan, "--yes"], None);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        eventually(Duration::from_secs(20), "the slow step is reached", || begun.exists());
+        assert!(here.shown().contains("10.9.0.0/24"), "the first steps are made");
+        // `lab exec` has become the program that applies.
+        child.kill().unwrap();
+        let _ = child.wait();
+        eventually(Duration::from_secs(15), "the routes are back", || here.shown() == before);
+        assert!(!here.exec("here", "/usr/sbin/nft list tables").contains("slow"));
+        fs::remove_file(&begun).unwrap();
+    }
+}
+
+/// `tune` and an agent have the guard of `route`, whatever the plan is called.
+#[test]
+fn root_plans_and_journals_with_routes_have_one_guard() {
+    let here = Here::new("e2e-route-one-guard");
+    let before = here.shown();
+    let session = Some("10.9.0.77 50000 10.0.0.1 22");
+    let route = |destination: &str| json!({"route": {"table": 254, "destination": destination, "metric": 0}});
+    let cut = here.plan(&json!([step(route("10.9.0.77/32"), Some("blackhole proto 117"))]));
+    let tune = |words: &[&str]| here.run_from(&[&["tune"], words].concat(), session);
+    let refused = tune(&["apply", &cut, "--yes", "--confirm-within", "60s"]);
+    refused.refused(4, &["nothing was changed: it would cut the ssh session from 10.9.0.77", "--force"]);
+    assert_eq!(here.shown(), before);
+    // Forced, the operator is cut off, and cannot confirm: it comes back by itself.
+    let applied = tune(&["apply", &cut, "--yes", "--force", "--confirm-within", "3s"]);
+    assert!(
+        applied.ok().contains("put back in 3s unless you run: clearstream route confirm"),
+        "{}",
+        applied.stdout
+    );
+    assert!(here.shown().contains("blackhole"), "{}", here.shown());
+    tune(&["apply", &cut, "--yes", "--force"]).refused(4, &["waits for confirmation"]);
     eventually(Duration::from_secs(15), "the routes are back", || here.shown() == before);
-    assert!(!here.exec("here", "/usr/sbin/nft list tables").contains("slow"));
+
+    // What cuts is here the way back: others' default route went meanwhile.
+    let keep = here.plan(&json!([step(route("10.9.0.0/24"), Some("via 10.0.0.2 dev eth0 proto 117"))]));
+    let applied = tune(&["apply", &keep, "--yes", "--json"]).json();
+    let journal = applied["journal"].as_str().unwrap();
+    here.exec("here", "ip route del default");
+    let after = here.shown();
+    tune(&["revert", journal]).refused(4, &["cut the ssh session from 10.9.0.77", "--force"]);
+    let mut agent = spawn(here.command(&["agent"], session), "here").unwrap();
+    let revert = PlanRequest::Revert { journal: journal.to_owned(), force: true };
+    let refused = agent.request(Request::Plan(revert.clone())).unwrap_err().to_string();
+    assert!(refused.contains("it would cut the ssh session from 10.9.0.77"), "{refused}");
+    assert_eq!(here.shown(), after);
+    here.exec("here", "ip route add default via 10.0.0.2 proto dhcp");
+    assert_eq!(
+        agent.request(Request::Plan(revert)).unwrap(),
+        Reply::Plan(PlanReply::Reverted { restored_count: 1 })
+    );
+    assert_eq!(here.shown(), before);
+    agent.shutdown();
 }
 
 /// Packets over others' default route, one every 10 ms, while ours come and go.

@@ -8,12 +8,9 @@ use clearstream_flow::FlowAgent;
 use clearstream_host::{HostRoot, capture};
 use clearstream_probe::Responder;
 use clearstream_route::wire::WireAgent;
-use clearstream_schema::{
-    control::{AgentEvent, Failure, FailureKind, Reply, Request},
-    plan::PlanRequest,
-};
+use clearstream_schema::control::{AgentEvent, Failure, FailureKind, Reply, Request};
 
-use crate::{rdma::server::FarEnd, verbs::route::guarded};
+use crate::{guarded::controller, rdma::server::FarEnd};
 
 /// An agent's state: what is open for tests.
 #[derive(Debug, Default)]
@@ -45,10 +42,7 @@ impl Handler for Agent {
                 self.responder = None;
                 Ok(Reply::Empty)
             }
-            Request::Plan(PlanRequest::Apply(plan)) if guarded::changes_routes(&plan) => {
-                guarded::apply_for_controller(&plan).map(Reply::Plan)
-            }
-            Request::Plan(request) => clearstream_plan::handle(request).map(Reply::Plan),
+            Request::Plan(request) => controller::handle(request).map(Reply::Plan),
             Request::Route(request) => self.wire.handle(request).map(Reply::Route),
             Request::RdmaServe { address } => {
                 let far = FarEnd::open(address)

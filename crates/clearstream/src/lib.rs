@@ -10,6 +10,7 @@
 pub mod agent;
 pub mod endpoints;
 pub mod exit;
+pub mod guarded;
 pub mod interrupt;
 pub mod output;
 pub mod rdma;

@@ -32,7 +32,7 @@ pub use apply::{Applied, apply, read};
 pub use error::{Conflict, Fault, PlanError, SettingError};
 pub use host::Host;
 pub use meaning::same;
-pub use remote::{failure, handle};
+pub use remote::failure;
 pub use render::{File, Format, LeftOut, Rendered, render};
 pub use revert::{Reverted, history, plan_of, recover, revert};
 pub use target::{Event, Identity, Namespace, OnEvent, Options, Target};

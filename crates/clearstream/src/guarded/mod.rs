@@ -1,66 +1,122 @@
-//! A plan of routes, applied with a guard of the connections by which that is
-//! done: by the command on its host, or by an agent for a controller.
+//! Changes to what a host routes by, with a guard of the connections by which
+//! they are made: looked at on paper before, watched by a guardian meanwhile,
+//! asked of the kernel afterwards. One way for every plan and journal, whoever
+//! carries it out: `route`, `tune`, or an agent for its controller.
+
+pub mod controller;
+pub mod guardian;
+mod ways;
 
 use std::time::Duration;
 
 use clearstream_host::HostRoot;
-use clearstream_plan::{Applied, Event, Options, apply, begin_trial, failure, revert};
-use clearstream_route::guard::{Controlling, Danger, controlling, dangers, of_this_process};
+use clearstream_plan::{
+    Applied, Event, Options, Reverted, apply, begin_trial, expire, plan_of, revert, trials,
+};
+use clearstream_route::{
+    guard::{Controlling, Danger, controlling, dangers, of_this_process},
+    live,
+};
 use clearstream_schema::{
-    control::{Failure, FailureKind},
-    plan::{Plan, PlanReply, Setting},
+    TimeSpan,
+    plan::{Plan, Setting},
 };
 
-use super::{
-    apply::settle,
-    guardian::Guardian,
-    here::{self, Ways},
-};
+use self::{guardian::Guardian, ways::Ways};
 use crate::exit::CommandError;
 
 /// How far a plan may go.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Guard {
-    /// Also where a connection is cut.
-    pub(super) force: bool,
-    /// Everything is put back unless it is confirmed in this time.
-    pub(super) within: Option<Duration>,
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
+pub struct Allowed {
+    /// Also where it cuts or moves the controlling connection or the default route
+    #[arg(long)]
+    force: bool,
+    /// Put everything back unless `route confirm` comes within this time, as in 60s
+    #[arg(long, value_name = "TIME")]
+    confirm_within: Option<TimeSpan>,
+}
+
+impl Allowed {
+    /// Anything, with --force.
+    pub(crate) fn anything_if(force: bool) -> Self {
+        Self { force, confirm_within: None }
+    }
+
+    /// The time for confirming, where something was changed.
+    pub(crate) fn time_for(&self, applied: &Applied) -> Option<TimeSpan> {
+        self.confirm_within.filter(|_| applied.journal.is_some())
+    }
+}
+
+/// Guards the controlling connections and the default routes of this host.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    root: HostRoot,
+    sessions: Vec<Controlling>,
+    force: bool,
+    within: Option<Duration>,
 }
 
 impl Guard {
+    /// For somebody who sits at this host, or has come by ssh.
+    pub(crate) fn new(allowed: Allowed) -> Self {
+        let root = HostRoot::live();
+        let sessions = controlling(&root, std::env::var("SSH_CONNECTION").ok().as_deref());
+        let within = allowed.confirm_within.map(|within| Duration::from_nanos(within.0));
+        Self { root, sessions, force: allowed.force, within }
+    }
+
+    /// For an agent, whose controller can neither force nor confirm.
+    fn of_agent() -> Self {
+        let mut guard = Self::new(Allowed::default());
+        guard.sessions.extend(of_this_process(&guard.root));
+        guard
+    }
+
+    /// What a plan would do to them.
+    pub(crate) fn dangers(&self, plan: &Plan) -> Result<Vec<Danger>, CommandError> {
+        if !changes_routes(plan) {
+            return Ok(Vec::new());
+        }
+        Ok(dangers(&live::live(&self.root)?, plan, &self.sessions))
+    }
+
     /// What is cut is refused unless forced; what goes another way is also let
     /// through where it comes back unless confirmed.
-    pub(super) fn refuse(&self, found: &[Danger]) -> Result<(), CommandError> {
-        let refused = self.refused(found);
-        if refused.is_empty() {
-            return Ok(());
-        }
+    pub(crate) fn refuse(&self, found: &[Danger]) -> Result<(), CommandError> {
         let way_out = if found.iter().any(|danger| danger.is_cut) {
             "--force does it all the same"
         } else {
             "add --confirm-within 60s, which puts everything back unless you confirm, or --force"
         };
+        self.refuse_with(found, way_out)
+    }
+
+    fn refuse_with(&self, found: &[Danger], way_out: &str) -> Result<(), CommandError> {
+        let is_refused = |danger: &&Danger| !self.force && (danger.is_cut || self.within.is_none());
+        let refused: Vec<String> = found.iter().filter(is_refused).map(Danger::words).collect();
+        if refused.is_empty() {
+            return Ok(());
+        }
         Err(CommandError::Guarded(format!("nothing was changed: {}; {way_out}", refused.join("; "))))
     }
 
-    fn refused(&self, found: &[Danger]) -> Vec<String> {
-        let is_refused = |danger: &&Danger| !self.force && (danger.is_cut || self.within.is_none());
-        found.iter().filter(is_refused).map(Danger::words).collect()
-    }
-
-    /// Applies under the eyes of a guardian, then looks whether the controlling
-    /// connections still go as they went.
-    pub(super) fn apply(
+    /// Applies a plan. One that changes routes or is on trial has a guardian, and
+    /// is put back where the controlling connections do not go as they went.
+    pub(crate) fn apply(
         &self,
         plan: &Plan,
-        sessions: &[Controlling],
-        options: &Options,
+        options: Options,
         tell: impl Fn(&Event<'_>) + Send + Sync + 'static,
     ) -> Result<Applied, CommandError> {
+        if !changes_routes(plan) && self.within.is_none() {
+            return Ok(apply(plan, &options.telling(move |event| tell(&event)))?);
+        }
+        settle(&options)?;
         let within = self.within;
         let guardian = Guardian::start()?;
         let (told, folder) = (guardian.teller(), options.clone());
-        let options = options.clone().telling(move |event| {
+        let options = options.telling(move |event| {
             if let Event::Journaled { journal } = event {
                 // Before the first change: a process that dies is put back either
                 // way. Whether the deadline could be written is looked at below.
@@ -71,13 +127,14 @@ impl Guard {
             }
             tell(&event);
         });
-        let before = Ways::of(sessions);
+        let before = Ways::of(&self.sessions);
         let applied = apply(plan, &options)?;
         let Some(journal) = &applied.journal else {
             guardian.done();
             return Ok(applied);
         };
-        let lost = if self.force { None } else { before.lost(&Ways::of(sessions), within.is_some()) };
+        let after = Ways::of(&self.sessions);
+        let lost = if self.force { None } else { before.lost(&after, within.is_some()) };
         // The time counts from here.
         let begun = within.map_or(Ok(()), |within| begin_trial(journal, within, &options));
         if lost.is_none() && begun.is_ok() {
@@ -90,45 +147,77 @@ impl Guard {
         begun?;
         Err(CommandError::Guarded(format!("everything was put back: {}", lost.unwrap_or_default())))
     }
+
+    /// Puts back what a journal found; `over_others` also where the live value is
+    /// neither ours nor the old one. `way_out` is for who is refused.
+    fn put_back(
+        &self,
+        journal: &str,
+        over_others: bool,
+        way_out: &str,
+        options: &Options,
+    ) -> Result<Reverted, CommandError> {
+        let back = inverse(plan_of(journal, options)?);
+        if !changes_routes(&back) {
+            return Ok(revert(journal, over_others, options)?);
+        }
+        // A plan that waits for confirmation goes back anyhow.
+        if !trials(options)?.iter().any(|trial| trial.journal == journal) {
+            self.refuse_with(&self.dangers(&back)?, way_out)?;
+        }
+        let before = Ways::of(&self.sessions);
+        let guardian = Guardian::start()?;
+        let done = revert(journal, over_others, options);
+        guardian.done();
+        let done = done?;
+        match before.lost(&Ways::of(&self.sessions), true) {
+            Some(lost) => Err(CommandError::Partial(format!("everything was put back, but {lost}"))),
+            None => Ok(done),
+        }
+    }
+
+    /// Puts back what a journal found, for somebody who sits here.
+    pub(crate) fn revert(&self, journal: &str, options: &Options) -> Result<Reverted, CommandError> {
+        self.put_back(journal, self.force, "--force does it all the same", options)
+    }
+}
+
+/// Ends what earlier commands left: an overdue plan is put back, and one that
+/// waits for confirmation is not built upon.
+pub(crate) fn settle(options: &Options) -> Result<(), CommandError> {
+    for trial in trials(options)? {
+        if trial.left.is_zero() {
+            expire(&trial.journal, options)?;
+        } else {
+            return Err(CommandError::Guarded(format!(
+                "journal {} waits for confirmation, {:.0} s left: run clearstream route confirm, or route revert",
+                trial.journal,
+                trial.left.as_secs_f64()
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Whether a plan changes what the host routes by.
-pub(crate) fn changes_routes(plan: &Plan) -> bool {
+fn changes_routes(plan: &Plan) -> bool {
     plan.steps.iter().any(|step| {
         matches!(
             step.setting,
-            Setting::Nexthop { .. } | Setting::Route { .. } | Setting::Rule { .. } | Setting::Address { .. }
+            Setting::Nexthop { .. }
+                | Setting::Route { .. }
+                | Setting::Rule { .. }
+                | Setting::Address { .. }
+                | Setting::NetfilterTable { .. }
         )
     })
 }
 
-/// Applies a plan of routes for a controller. Nobody there can force or confirm:
-/// a plan that would cut or move the connection, an ssh session or the default
-/// route is refused, and put back where the kernel's lookup says so afterwards.
-pub(crate) fn apply_for_controller(plan: &Plan) -> Result<PlanReply, Failure> {
-    let options = Options::live().map_err(|error| failure(&error))?;
-    let root = HostRoot::live();
-    let mut sessions = controlling(&root, std::env::var("SSH_CONNECTION").ok().as_deref());
-    sessions.extend(of_this_process(&root));
-    let guard = Guard::default();
-    let done = settle(&options).and_then(|()| {
-        let refused = guard.refused(&dangers(&here::live(&root)?, plan, &sessions));
-        if !refused.is_empty() {
-            return Err(CommandError::Guarded(format!(
-                "nothing was changed: {}; run clearstream route apply with --confirm-within 60s on that host",
-                refused.join("; ")
-            )));
-        }
-        guard.apply(plan, &sessions, &options, |_| {})
-    });
-    match done {
-        Ok(applied) => {
-            Ok(PlanReply::Applied { journal: applied.journal, changed_count: applied.changed.len() as u64 })
-        }
-        Err(CommandError::Plan(error)) => Err(failure(&error)),
-        Err(error @ CommandError::Guarded(_)) => {
-            Err(Failure { kind: FailureKind::Invalid, message: error.to_string() })
-        }
-        Err(error) => Err(Failure { kind: FailureKind::Internal, message: error.to_string() }),
+/// The plan that leads back, the last step first.
+fn inverse(mut plan: Plan) -> Plan {
+    plan.steps.reverse();
+    for step in &mut plan.steps {
+        std::mem::swap(&mut step.current, &mut step.desired);
     }
+    plan
 }

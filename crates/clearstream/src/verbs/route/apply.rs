@@ -1,25 +1,20 @@
 //! `clearstream route apply`: this host's part of a fabric, or a plan of
 //! routes, all or nothing, with a guard of the connection by which it is done.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
 use clearstream_host::HostRoot;
-use clearstream_plan::{Applied, Event, Options, expire, trials};
-use clearstream_route::{
-    guard::{Controlling, Danger, controlling, dangers},
-    probe_kernel,
-};
-use clearstream_schema::{TimeSpan, plan::Plan};
+use clearstream_plan::{Applied, Options};
+use clearstream_route::{guard::Danger, probe_kernel};
+use clearstream_schema::plan::Plan;
 use serde::Serialize;
 
-use super::{
-    guarded::Guard,
-    here::{self, Planned},
-};
+use super::here::Planned;
 use crate::{
     exit::CommandError,
-    output::{self, Paint, tune},
-    verbs::tune::change::{asked, count, read_plan},
+    guarded::{Allowed, Guard, settle},
+    output,
+    verbs::tune::change::{asked, count, read_plan, show_plan, telling},
 };
 
 /// Make this host route as the fabric plans it, all or nothing, with a journal
@@ -34,12 +29,8 @@ pub struct ApplyArgs {
     /// Show what would change, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Also where it cuts or moves the controlling connection or the default route
-    #[arg(long)]
-    force: bool,
-    /// Put everything back unless `route confirm` comes within this time, as in 60s
-    #[arg(long, value_name = "TIME")]
-    confirm_within: Option<TimeSpan>,
+    #[command(flatten)]
+    allowed: Allowed,
     /// Do not ask (needed where nobody can be asked)
     #[arg(long)]
     yes: bool,
@@ -70,24 +61,19 @@ impl ApplyArgs {
         settle(&options)?;
         let root = HostRoot::live();
         let plan = self.plan(&root)?;
-        let sessions = controlling(&root, std::env::var("SSH_CONNECTION").ok().as_deref());
-        let live = here::live(&root)?;
-        let found = dangers(&live, &plan, &sessions);
+        let guard = Guard::new(self.allowed);
+        let found = guard.dangers(&plan)?;
         if !self.json {
-            output::line(&tune::plan(&plan, Paint::for_stdout()))?;
-            for danger in &found {
-                output::line(&format!("\nwarning: {}", danger.words()))?;
-            }
-            output::line("")?;
+            show_plan(&plan, &found)?;
         }
-        self.guard().refuse(&found)?;
+        guard.refuse(&found)?;
         if self.dry_run {
             return self.report(&plan, &found, &Applied { journal: None, changed: Vec::new() });
         }
         if !self.yes && !plan.steps.is_empty() && !asked(plan.steps.len())? {
             return Ok(output::line("nothing was changed")?);
         }
-        let applied = self.carry_out(&plan, &sessions, &options)?;
+        let applied = guard.apply(&plan, options, telling(self.json))?;
         self.report(&plan, &found, &applied)
     }
 
@@ -110,28 +96,8 @@ impl ApplyArgs {
         planned.difference(root)
     }
 
-    fn guard(&self) -> Guard {
-        let within = self.confirm_within.map(|within| Duration::from_nanos(within.0));
-        Guard { force: self.force, within }
-    }
-
-    fn carry_out(
-        &self,
-        plan: &Plan,
-        sessions: &[Controlling],
-        options: &Options,
-    ) -> Result<Applied, CommandError> {
-        let quiet = self.json;
-        self.guard().apply(plan, sessions, options, move |event| {
-            // A closed pipe does not stop what has begun.
-            if let (Event::ReadBack { setting }, false) = (event, quiet) {
-                drop(output::line(&format!("set {setting}")));
-            }
-        })
-    }
-
     fn report(&self, plan: &Plan, found: &[Danger], applied: &Applied) -> Result<(), CommandError> {
-        let waits = self.confirm_within.filter(|_| applied.journal.is_some());
+        let waits = self.allowed.time_for(applied);
         if self.json {
             let document = AppliedDocument {
                 plan,
@@ -156,21 +122,4 @@ impl ApplyArgs {
         };
         Ok(output::line(&line)?)
     }
-}
-
-/// Ends what earlier commands left: an overdue plan is put back, and one that
-/// waits for confirmation is not built upon.
-pub(super) fn settle(options: &Options) -> Result<(), CommandError> {
-    for trial in trials(options)? {
-        if trial.left.is_zero() {
-            expire(&trial.journal, options)?;
-        } else {
-            return Err(CommandError::Guarded(format!(
-                "journal {} waits for confirmation, {:.0} s left: run clearstream route confirm, or route revert",
-                trial.journal,
-                trial.left.as_secs_f64()
-            )));
-        }
-    }
-    Ok(())
 }

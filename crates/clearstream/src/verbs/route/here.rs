@@ -1,5 +1,4 @@
-//! This host: its name in a fabric, what it routes by, what it is to route by,
-//! and the ways of its controlling connections.
+//! This host: its name in a fabric, what it routes by, what it is to route by.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
@@ -8,12 +7,11 @@ use std::{
 };
 
 use clearstream_host::HostRoot;
-use clearstream_netlink::{Found, NetlinkError, Question, RouteSocket};
+use clearstream_netlink::RouteSocket;
 use clearstream_plan::{Host, Target};
 use clearstream_route::{
     difference::{Current, MARK_TABLE, Wanted, difference, learn_marks, unknown_gateways},
     fabric::{self, Fabric, HostId},
-    guard::Controlling,
     live,
     planner::Planner,
     probe_kernel,
@@ -30,11 +28,6 @@ use crate::exit::CommandError;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Discard (RFC 863): nobody needs to listen, the neighbour is asked for anyhow.
 const DISCARD_PORT: u16 = 9;
-
-/// What this host routes by.
-pub(super) fn live(root: &HostRoot) -> Result<HostRouting, CommandError> {
-    Ok(live::live(root)?)
-}
 
 /// What a fabric plans for this host.
 #[derive(Debug)]
@@ -75,7 +68,7 @@ impl Planned {
 
     /// What is in force, with every sysctl that the plan names.
     pub(super) fn current(&self, root: &HostRoot) -> Result<Current, CommandError> {
-        let mut routing = live(root)?;
+        let mut routing = live::live(root)?;
         live::add_sysctls(root, &mut routing, self.host.routing.sysctls.keys().map(String::as_str));
         let table = Setting::NetfilterTable { name: MARK_TABLE.to_owned() };
         // A host without nft has no table of ours; whether it needs one, the plan finds out.
@@ -118,39 +111,5 @@ fn learn(routing: &mut HostRouting) -> Result<(), CommandError> {
             }
         }
         thread::sleep(PATIENCE / 20);
-    }
-}
-
-/// Where the kernel sends the packets of the controlling connections.
-#[derive(Debug)]
-pub(super) struct Ways(Vec<(Controlling, Result<Found, NetlinkError>)>);
-
-impl Ways {
-    /// As they are now.
-    pub(super) fn of(sessions: &[Controlling]) -> Self {
-        let ask = |session: &Controlling| {
-            let question = Question::to(session.peer).from(session.local);
-            let found = RouteSocket::open().and_then(|mut socket| socket.lookup(&question));
-            (session.clone(), found)
-        };
-        Self(sessions.iter().map(ask).collect())
-    }
-
-    /// What is lost afterwards, in one line: a way that is gone, or, unless it
-    /// `may_move`, one that is another.
-    pub(super) fn lost(&self, after: &Self, may_move: bool) -> Option<String> {
-        self.0.iter().zip(&after.0).find_map(|((session, before), (_, after))| {
-            let before = before.as_ref().ok()?;
-            let subject = format!("{} from {}", session.what, session.peer);
-            match after {
-                Err(error) => Some(format!("{subject} lost its way ({error})")),
-                Ok(after)
-                    if may_move || (&before.via, &before.interface) == (&after.via, &after.interface) =>
-                {
-                    None
-                }
-                Ok(_) => Some(format!("{subject} took another way than was foreseen")),
-            }
-        })
     }
 }

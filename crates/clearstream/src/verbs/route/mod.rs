@@ -1,8 +1,6 @@
 //! `clearstream route`
 
 mod apply;
-pub(crate) mod guarded;
-mod guardian;
 mod health;
 mod here;
 mod lint;
@@ -18,7 +16,7 @@ use std::path::Path;
 
 use clap::Subcommand;
 
-use crate::exit::CommandError;
+use crate::{exit::CommandError, guarded::guardian};
 
 /// Routes over several gateways between networks: plan, files, proof, health.
 #[derive(Debug, Subcommand)]

@@ -1,17 +1,11 @@
 //! `clearstream route confirm` and `revert`.
 
-use clearstream_host::HostRoot;
-use clearstream_plan::{Options, confirm, expire, plan_of, revert, trials};
-use clearstream_route::guard::{Danger, controlling, dangers};
-use clearstream_schema::plan::Plan;
+use clearstream_plan::{Options, confirm, expire, plan_of, trials};
 use serde::Serialize;
 
-use super::{
-    guardian::Guardian,
-    here::{self, Ways},
-};
 use crate::{
     exit::CommandError,
+    guarded::{Allowed, Guard},
     output,
     verbs::tune::change::{newest_with, print_reverted},
 };
@@ -78,38 +72,8 @@ impl RevertArgs {
             Some(journal) => journal,
             None => newest(&options)?,
         };
-        let root = HostRoot::live();
-        let sessions = controlling(&root, std::env::var("SSH_CONNECTION").ok().as_deref());
-        let back = inverse(plan_of(&journal, &options)?);
-        let found = dangers(&here::live(&root)?, &back, &sessions);
-        // A plan that waits for confirmation goes back anyhow.
-        let waits = trials(&options)?.iter().any(|trial| trial.journal == journal);
-        if !self.force && !waits && !found.is_empty() {
-            let found: Vec<String> = found.iter().map(Danger::words).collect();
-            return Err(CommandError::Guarded(format!(
-                "nothing was put back: {}; --force does it all the same",
-                found.join("; ")
-            )));
-        }
-        let before = Ways::of(&sessions);
-        let guardian = Guardian::start()?;
-        let done = revert(&journal, self.force, &options);
-        guardian.done();
-        let done = done?;
-        if let Some(lost) = before.lost(&Ways::of(&sessions), true) {
-            return Err(CommandError::Partial(format!("everything was put back, but {lost}")));
-        }
-        print_reverted(done, self.json)
+        print_reverted(Guard::new(Allowed::anything_if(self.force)).revert(&journal, &options)?, self.json)
     }
-}
-
-/// The plan that leads back, the last step first.
-fn inverse(mut plan: Plan) -> Plan {
-    plan.steps.reverse();
-    for step in &mut plan.steps {
-        std::mem::swap(&mut step.current, &mut step.desired);
-    }
-    plan
 }
 
 /// The newest journal with routes that can be put back here.

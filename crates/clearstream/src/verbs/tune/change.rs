@@ -6,12 +6,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clearstream_plan::{Event, Options, Reverted, apply, history, plan_of, recover, revert, verify};
+use clearstream_plan::{Event, Options, Reverted, history, plan_of, recover, verify};
+use clearstream_route::guard::Danger;
 use clearstream_schema::plan::{JournalState, PLAN_SCHEMA, Plan};
 use serde::Serialize;
 
 use crate::{
     exit::CommandError,
+    guarded::{Allowed, Guard},
     output::{self, Paint, tune},
 };
 
@@ -21,6 +23,8 @@ use crate::{
 pub struct ApplyArgs {
     /// The plan, from `tune plan --out` or `place plan --out`
     plan: PathBuf,
+    #[command(flatten)]
+    allowed: Allowed,
     /// Do not ask (needed where nobody can be asked)
     #[arg(long)]
     yes: bool,
@@ -34,38 +38,61 @@ pub struct ApplyArgs {
 struct AppliedDocument {
     journal: Option<String>,
     changed_count: usize,
+    /// Nanoseconds within which it has to be confirmed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    confirm_within_ns: Option<u64>,
 }
 
 impl ApplyArgs {
     /// Does it.
     pub fn run(self) -> Result<(), CommandError> {
         let plan = read_plan(&self.plan)?;
+        let guard = Guard::new(self.allowed);
+        let found = guard.dangers(&plan)?;
         if !self.json {
-            output::line(&tune::plan(&plan, Paint::for_stdout()))?;
-            output::line("")?;
+            show_plan(&plan, &found)?;
         }
+        guard.refuse(&found)?;
         if !self.yes && !plan.steps.is_empty() && !asked(plan.steps.len())? {
             return Ok(output::line("nothing was changed")?);
         }
-        let quiet = self.json;
-        let options = Options::live()?.telling(move |event| {
-            if let (Event::ReadBack { setting }, false) = (event, quiet) {
-                // A closed pipe does not stop what has begun.
-                let _ = output::line(&format!("set {setting}"));
-            }
-        });
-        let applied = apply(&plan, &options)?;
-        let document = AppliedDocument { journal: applied.journal, changed_count: applied.changed.len() };
+        let applied = guard.apply(&plan, Options::live()?, telling(self.json))?;
+        let waits = self.allowed.time_for(&applied);
+        let changed_count = applied.changed.len();
         if self.json {
+            let confirm_within_ns = waits.map(|within| within.0);
+            let document = AppliedDocument { journal: applied.journal, changed_count, confirm_within_ns };
             return Ok(output::json(&document, true)?);
         }
-        Ok(output::line(&match document.journal {
-            Some(journal) => format!(
-                "{} changed; clearstream tune revert {journal} puts everything back",
-                count(document.changed_count, "setting")
+        let changed = count(changed_count, "setting");
+        Ok(output::line(&match (applied.journal, waits) {
+            (None, _) => "nothing to change: every setting is as the plan wants it".to_owned(),
+            (Some(journal), None) => {
+                format!("{changed} changed; clearstream tune revert {journal} puts everything back")
+            }
+            (Some(_), Some(within)) => format!(
+                "{changed} changed; everything is put back in {within} unless you run: clearstream route confirm"
             ),
-            None => "nothing to change: every setting is as the plan wants it".to_owned(),
         })?)
+    }
+}
+
+/// The changes, and what they would do to whoever makes them.
+pub(in crate::verbs) fn show_plan(plan: &Plan, found: &[Danger]) -> io::Result<()> {
+    output::line(&tune::plan(plan, Paint::for_stdout()))?;
+    for danger in found {
+        output::line(&format!("\nwarning: {}", danger.words()))?;
+    }
+    output::line("")
+}
+
+/// Says each setting that was set.
+pub(in crate::verbs) fn telling(quiet: bool) -> impl Fn(&Event<'_>) + Send + Sync + 'static {
+    move |event| {
+        if let (Event::ReadBack { setting }, false) = (event, quiet) {
+            // A closed pipe does not stop what has begun.
+            drop(output::line(&format!("set {setting}")));
+        }
     }
 }
 
@@ -150,7 +177,8 @@ impl VerifyArgs {
 pub struct RevertArgs {
     /// Journal, as `tune history` names it; the newest one that is applied here when absent
     journal: Option<String>,
-    /// Also where the live value is neither ours nor the old one
+    /// Also where the live value is neither ours nor the old one, or where it
+    /// cuts or moves the controlling connection or the default route
     #[arg(long)]
     force: bool,
     /// Print one JSON document
@@ -173,7 +201,7 @@ impl RevertArgs {
             Some(journal) => journal,
             None => newest(&options)?,
         };
-        print_reverted(revert(&journal, self.force, &options)?, self.json)
+        print_reverted(Guard::new(Allowed::anything_if(self.force)).revert(&journal, &options)?, self.json)
     }
 }
 
