@@ -15,5 +15,6 @@ pub mod queue_pair;
 pub mod rdmap;
 pub mod rnic;
 pub mod stag;
+mod sync;
 pub mod verbs;
 pub mod work;

@@ -24,6 +24,7 @@ mod access;
 mod buffer;
 mod entry;
 mod error;
+mod gate;
 mod pin;
 pub mod raw;
 mod region;

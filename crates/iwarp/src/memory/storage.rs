@@ -6,11 +6,12 @@ use std::{
     collections::BTreeMap,
     fmt, io,
     ptr::{self, NonNull},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use super::{
     MemoryError, MemoryTable,
+    gate::{Gate, Inside},
     pin::Pinned,
     words::{Holder, WORD},
 };
@@ -63,7 +64,7 @@ impl Storage {
         length: usize,
         owner: Option<Box<dyn Any + Send + Sync>>,
     ) -> Self {
-        Self { base, length, origin: Origin::Foreign { gate: Gate::default(), _owner: owner }, lent: None }
+        Self { base, length, origin: Origin::Foreign { gate: Gate::new(), _owner: owner }, lent: None }
     }
 
     /// Ends all use of memory that belongs to somebody else: waits for
@@ -187,8 +188,8 @@ impl Extent {
     /// no longer ours. Own memory is held by being referred to.
     pub(super) fn enter(&self) -> Option<Entered<'_>> {
         match &self.storage.origin {
-            Origin::Foreign { gate, .. } => gate.enter(),
-            Origin::Heap(_) | Origin::Mapped(_) => Some(Entered(None)),
+            Origin::Foreign { gate, .. } => gate.enter().map(|inside| Entered { _inside: Some(inside) }),
+            Origin::Heap(_) | Origin::Mapped(_) => Some(Entered { _inside: None }),
         }
     }
 }
@@ -260,54 +261,7 @@ impl fmt::Debug for Memory {
     }
 }
 
-/// Counts who is inside foreign memory, so that its owner can have it back.
-/// One that is inside may enter again: that never waits.
-#[derive(Default)]
-struct Gate {
-    state: Mutex<GateState>,
-    left: Condvar,
-}
-
-#[derive(Default)]
-struct GateState {
-    inside: usize,
-    closed: bool,
-}
-
-impl Gate {
-    fn state(&self) -> MutexGuard<'_, GateState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn enter(&self) -> Option<Entered<'_>> {
-        let mut state = self.state();
-        if state.closed {
-            return None;
-        }
-        state.inside += 1;
-        Some(Entered(Some(self)))
-    }
-
-    fn close(&self) {
-        let mut state = self.state();
-        state.closed = true;
-        while state.inside > 0 {
-            state = self.left.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-}
-
-/// Somebody is inside.
-pub(super) struct Entered<'a>(Option<&'a Gate>);
-
-impl Drop for Entered<'_> {
-    fn drop(&mut self) {
-        if let Some(gate) = self.0 {
-            let mut state = gate.state();
-            state.inside -= 1;
-            if state.closed && state.inside == 0 {
-                gate.left.notify_all();
-            }
-        }
-    }
+/// Somebody is inside foreign memory, or own memory is referred to.
+pub(super) struct Entered<'a> {
+    _inside: Option<Inside<'a>>,
 }

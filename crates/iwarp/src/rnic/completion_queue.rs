@@ -1,9 +1,8 @@
 //! Completion queues.
 
 use std::{
-    collections::VecDeque,
     sync::{
-        Arc, Condvar, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -11,31 +10,16 @@ use std::{
 
 use crate::{
     rnic::{
-        AsyncEvent, CompletionChannel, Rnic, VerbsError, after,
+        AsyncEvent, CompletionChannel, Notify, Rnic, VerbsError, after,
         device::{Attributes, Device, Progress},
         driver::Driver,
-        locked,
+        ring::Ring,
     },
-    work::{Completion, Status},
+    work::Completion,
 };
 
 /// How long [`CompletionQueue::wait`] polls before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
-
-/// Which completion raises an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Notify {
-    /// The next one.
-    Next,
-    /// The next that the peer solicited, or that is in error.
-    Solicited,
-}
-
-impl Notify {
-    fn wants(self, completion: &Completion) -> bool {
-        self == Self::Next || completion.solicited || completion.status != Status::Success
-    }
-}
 
 /// The queue got more completions than it holds and is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,24 +40,13 @@ pub(super) struct Shared {
     device: Arc<Device>,
     token: u64,
     capacity: usize,
-    ring: Mutex<Ring>,
-    /// Length of the ring, for a look without its mutex.
-    filled: AtomicUsize,
+    ring: Ring,
     overrun: AtomicBool,
-    /// Threads asleep in `wait`.
-    sleepers: AtomicUsize,
-    arrival: Condvar,
     channel: Option<CompletionChannel>,
     /// Inline: what polling turns.
     driver: Option<Driver>,
     /// Polls that found the ring filled.
     filled_looks: AtomicUsize,
-}
-
-#[derive(Debug, Default)]
-struct Ring {
-    entries: VecDeque<Completion>,
-    armed: Option<Notify>,
 }
 
 impl CompletionQueue {
@@ -94,11 +67,8 @@ impl CompletionQueue {
             device: rnic.device.clone(),
             token,
             capacity: capacity as usize,
-            ring: Mutex::default(),
-            filled: AtomicUsize::new(0),
+            ring: Ring::new(),
             overrun: AtomicBool::new(false),
-            sleepers: AtomicUsize::new(0),
-            arrival: Condvar::new(),
             channel: channel.cloned(),
             driver: inline.then(Driver::inline),
             filled_looks: AtomicUsize::new(0),
@@ -119,13 +89,7 @@ impl CompletionQueue {
         if !shared.look() {
             return shared.sound().map(|()| 0);
         }
-        let mut ring = locked(&shared.ring);
-        let count = into.len().min(ring.entries.len());
-        for (place, completion) in into.iter_mut().zip(ring.entries.drain(..count)) {
-            *place = completion;
-        }
-        shared.filled.store(ring.entries.len(), Ordering::Release);
-        Ok(count)
+        Ok(shared.ring.take(into))
     }
 
     /// Inline: looks at the sockets and moves what can be moved, as an empty
@@ -144,10 +108,7 @@ impl CompletionQueue {
         if !shared.look() {
             return shared.sound().map(|()| None);
         }
-        let mut ring = locked(&shared.ring);
-        let completion = ring.entries.pop_front();
-        shared.filled.store(ring.entries.len(), Ordering::Release);
-        Ok(completion)
+        Ok(shared.ring.pop())
     }
 
     /// Polls for a short while, then sleeps, until there is a completion or
@@ -178,11 +139,7 @@ impl CompletionQueue {
     /// As for [`CompletionQueue::poll`].
     pub fn arm(&self, notify: Notify) -> Result<(), Overrun> {
         self.shared.sound()?;
-        let mut ring = locked(&self.shared.ring);
-        // The wider one stays.
-        if ring.armed != Some(Notify::Next) {
-            ring.armed = Some(notify);
-        }
+        self.shared.ring.arm(notify);
         Ok(())
     }
 
@@ -215,14 +172,14 @@ impl Shared {
     /// now and then all the same: a program whose own requests keep the ring
     /// filled would never read what its peer sends.
     fn look(&self) -> bool {
-        let Some(driver) = &self.driver else { return self.filled.load(Ordering::Acquire) > 0 };
-        if self.filled.load(Ordering::Acquire) > 0
+        let Some(driver) = &self.driver else { return self.ring.is_filled() };
+        if self.ring.is_filled()
             && self.filled_looks.fetch_add(1, Ordering::Relaxed) % FILLED_LOOKS < FILLED_LOOKS - 1
         {
             return true;
         }
         driver.turn();
-        self.filled.load(Ordering::Acquire) > 0
+        self.ring.is_filled()
     }
 
     /// Looks at the sockets; whether something moved.
@@ -243,29 +200,17 @@ impl Shared {
     }
 
     fn push(&self, completion: Completion) -> bool {
-        let raised = {
-            let mut ring = locked(&self.ring);
-            if ring.entries.len() >= self.capacity {
-                drop(ring);
-                if !self.overrun.swap(true, Ordering::AcqRel) {
-                    self.device.events.push(AsyncEvent::CompletionQueueOverrun { token: self.token });
-                }
-                return true;
+        let Ok(raised) = self.ring.push(completion, self.capacity) else {
+            if !self.overrun.swap(true, Ordering::AcqRel) {
+                self.device.events.push(AsyncEvent::CompletionQueueOverrun { token: self.token });
             }
-            ring.entries.push_back(completion);
-            self.filled.store(ring.entries.len(), Ordering::Release);
-            ring.armed.take_if(|armed| armed.wants(&completion)).is_some()
+            return true;
         };
         if raised && let Some(channel) = &self.channel {
             channel.raise(self.token);
         }
         if let Some(driver) = &self.driver {
             driver.wake();
-        }
-        if self.sleepers.load(Ordering::SeqCst) > 0 {
-            // It counted itself and looked at the ring under the ring's mutex,
-            // and lets go of that only by sleeping.
-            self.arrival.notify_all();
         }
         false
     }
@@ -274,15 +219,9 @@ impl Shared {
         if let Some(driver) = &self.driver {
             let end = driver.deadline().map_or(end, |due| due.min(end));
             // Without a descriptor for it there is no sleep.
-            let _ = driver.sleep(Some(end), || !locked(&self.ring).entries.is_empty());
+            let _ = driver.sleep(Some(end), || !self.ring.is_empty());
             return;
         }
-        let ring = locked(&self.ring);
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
-        if ring.entries.is_empty() {
-            let left = end.saturating_duration_since(Instant::now());
-            let _ = self.arrival.wait_timeout(ring, left).unwrap_or_else(PoisonError::into_inner);
-        }
-        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        self.ring.sleep(end);
     }
 }

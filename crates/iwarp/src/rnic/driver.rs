@@ -9,7 +9,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
         Arc, Mutex, OnceLock, TryLockError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     time::Instant,
 };
@@ -20,6 +20,7 @@ use socket2::Socket;
 use crate::{
     rnic::{
         Apart, VerbsError, channel,
+        doorbell::{Left, Sleepers},
         link::{Link, Workspace},
         locked,
         wire::{STAGING_BYTES, Visit},
@@ -29,6 +30,9 @@ use crate::{
 
 /// So many connections are looked at one by one.
 const FEW: usize = 2;
+/// More connections than this share what the processor's caches hold: each may
+/// have little in the kernel that is not sent yet.
+const CROWD: usize = 16;
 /// Bytes that one connection may move each way before the next one's turn.
 const BUDGET_BYTES: usize = 1 << 20;
 /// Connections out of budget that have their turn before the epoll is asked.
@@ -40,17 +44,15 @@ const DOORBELL: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct Driver {
     turn: Apart<Mutex<Turn>>,
-    changes: Mutex<Vec<Change>>,
-    changed: AtomicBool,
+    changes: Left<Change>,
     epoll: OnceLock<OwnedFd>,
     /// Connections that somebody posted to, for an engine.
-    bells: Mutex<Vec<Arc<Link>>>,
-    rung: AtomicBool,
-    /// Threads asleep, and how many as seen without the mutex.
-    sleepers: Mutex<usize>,
-    asleep: AtomicUsize,
+    bells: Left<Arc<Link>>,
+    sleepers: Sleepers,
     /// Wakes them; part of the epoll.
     doorbell: OnceLock<OwnedFd>,
+    /// Held by who makes it: two threads make no two.
+    making: Mutex<()>,
     /// Of an engine, which alone looks at its sockets.
     offloaded: bool,
     /// How many connections there are, for a look without the turn.
@@ -79,6 +81,8 @@ struct Turn {
     /// When to look at a connection at the latest.
     deadlines: HashMap<QueuePairId, Instant>,
     ready: Vec<u64>,
+    /// The connections were told that they are many.
+    crowded: bool,
 }
 
 /// What a turn brought.
@@ -97,14 +101,12 @@ impl Driver {
     pub(crate) fn inline() -> Self {
         Self {
             turn: Apart::default(),
-            changes: Mutex::default(),
-            changed: AtomicBool::new(false),
+            changes: Left::new(),
             epoll: OnceLock::new(),
-            bells: Mutex::default(),
-            rung: AtomicBool::new(false),
-            sleepers: Mutex::default(),
-            asleep: AtomicUsize::new(0),
+            bells: Left::new(),
+            sleepers: Sleepers::new(),
             doorbell: OnceLock::new(),
+            making: Mutex::default(),
             offloaded: false,
             count: AtomicUsize::new(0),
         }
@@ -121,8 +123,7 @@ impl Driver {
     fn doorbell(&self) -> Result<BorrowedFd<'_>, VerbsError> {
         let failed = |error: rustix::io::Errno| VerbsError::System { step: "doorbell", source: error.into() };
         let epoll = self.epoll()?;
-        // Two threads make no two.
-        let _sleepers = locked(&self.sleepers);
+        let _making = locked(&self.making);
         if let Some(doorbell) = self.doorbell.get() {
             return Ok(doorbell.as_fd());
         }
@@ -163,22 +164,16 @@ impl Driver {
     }
 
     fn change(&self, change: Change) {
-        locked(&self.changes).push(change);
-        self.changed.store(true, Ordering::Release);
+        self.changes.leave(change);
         self.wake();
     }
 
     /// Tells the engine that there are requests in the inbox of a connection.
-    ///
-    /// The engine says that it sleeps before it looks at the list for the last
-    /// time, and the list has a mutex: either it finds this entry, or its
-    /// sleep is seen here.
     pub(super) fn ring(&self, link: &Arc<Link>) {
-        if !link.inbox.ring() {
+        if !link.inbox.bell().ring() {
             return;
         }
-        locked(&self.bells).push(link.clone());
-        self.rung.store(true, Ordering::Release);
+        self.bells.leave(link.clone());
         self.wake();
     }
 
@@ -190,7 +185,7 @@ impl Driver {
 
     /// Wakes those that sleep, if there are any.
     pub(super) fn wake(&self) {
-        if self.asleep.load(Ordering::SeqCst) > 0 {
+        if self.sleepers.are_there() {
             self.interrupt();
         }
     }
@@ -224,11 +219,11 @@ impl Driver {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return Turned::default(),
         };
-        if self.changed.load(Ordering::Acquire) {
+        if self.changes.any() {
             self.apply(&mut turn);
         }
         let mut turned = Turned::default();
-        if self.rung.load(Ordering::Acquire) {
+        if self.bells.any() {
             self.answer(&mut turn, &mut turned);
         }
         if turn.links.len() <= FEW {
@@ -263,25 +258,12 @@ impl Driver {
         if !self.is_eager() {
             locked(&self.turn.0).links.iter().for_each(|link| link.rewatch());
         }
-        self.count_sleepers(|sleepers| *sleepers += 1);
-        // Under their mutexes: see `ring`.
-        if locked(&self.bells).is_empty() && locked(&self.changes).is_empty() && !busy() {
-            channel::readable(epoll, end);
-        }
-        self.count_sleepers(|sleepers| {
-            *sleepers -= 1;
-            // The others are to hear it too. Who comes later counts itself first.
-            if *sleepers == 0 {
-                let _ = rustix::io::read(doorbell, &mut [0u8; 8]);
-            }
-        });
+        self.sleepers.sleep(
+            || !self.bells.is_empty() || !self.changes.is_empty() || busy(),
+            || _ = channel::readable(epoll, end),
+            || _ = rustix::io::read(doorbell, &mut [0u8; 8]),
+        );
         Ok(())
-    }
-
-    fn count_sleepers(&self, change: impl FnOnce(&mut usize)) {
-        let mut sleepers = locked(&self.sleepers);
-        change(&mut sleepers);
-        self.asleep.store(*sleepers, Ordering::SeqCst);
     }
 
     /// When a connection is to be looked at at the latest.
@@ -300,13 +282,10 @@ impl Driver {
 
     fn answer(&self, turn: &mut Turn, turned: &mut Turned) {
         let mut answered = std::mem::take(&mut turn.answered);
-        {
-            let mut bells = locked(&self.bells);
-            self.rung.store(false, Ordering::Release);
-            std::mem::swap(&mut *bells, &mut answered);
-        }
+        self.bells.take(&mut answered);
         for link in &answered {
-            link.inbox.answer();
+            // From here on another request rings again.
+            link.inbox.bell().answer();
             self.visit(turn, link, false, turned);
         }
         answered.clear();
@@ -364,15 +343,15 @@ impl Driver {
     }
 
     fn apply(&self, turn: &mut Turn) {
-        let changes = {
-            let mut changes = locked(&self.changes);
-            self.changed.store(false, Ordering::Release);
-            std::mem::take(&mut *changes)
-        };
+        let mut changes = Vec::new();
+        self.changes.take(&mut changes);
         for change in changes {
             match change {
                 Change::Join(link) => {
                     self.watch(&link);
+                    if turn.crowded {
+                        link.crowd(true);
+                    }
                     turn.places.insert(u64::from(link.id.0), turn.links.len());
                     turn.links.push(link);
                 }
@@ -382,6 +361,10 @@ impl Driver {
                     None => _ = turn.deadlines.remove(&id),
                 },
             }
+        }
+        let crowded = turn.links.len() > CROWD;
+        if std::mem::replace(&mut turn.crowded, crowded) != crowded {
+            turn.links.iter().for_each(|link| link.crowd(crowded));
         }
         let few_before = self.count.swap(turn.links.len(), Ordering::AcqRel) <= FEW;
         if few_before && turn.links.len() > FEW {

@@ -4,17 +4,12 @@
 //! while it looks for work is on other cache lines, and it takes all requests
 //! at once, so that nobody waits while they go to the machine.
 
-use std::{
-    collections::VecDeque,
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-};
+use std::collections::VecDeque;
 
 use crate::{
     queue_pair::PostError,
-    rnic::{Apart, ListError, locked, shared_receive_queue::post_each},
+    rnic::{Apart, ListError, doorbell::Bell, shared_receive_queue::post_each},
+    sync::{AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError},
     work::SendRequest,
 };
 
@@ -32,8 +27,8 @@ struct Posted {
     queue: Mutex<Queue>,
     /// How many are in the queue, for a look without its mutex.
     waiting: AtomicUsize,
-    /// The connection is among the doorbells of its engine.
-    rung: AtomicBool,
+    /// Left for the engine with the connection.
+    bell: Bell,
 }
 
 #[derive(Debug, Default)]
@@ -42,6 +37,12 @@ struct Queue {
     /// So many can be posted before what is outstanding is looked at again:
     /// meanwhile that can only have become less.
     room: usize,
+}
+
+impl Posted {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Inbox {
@@ -54,7 +55,7 @@ impl Inbox {
         check: impl Fn(&SendRequest) -> Result<(), PostError>,
     ) -> Result<(), ListError> {
         let posted = &self.posted.0;
-        let mut queue = locked(&posted.queue);
+        let mut queue = posted.queue();
         let outcome = post_each(requests, |request| {
             if queue.room == 0 {
                 let taken = queue.requests.len() + self.outstanding.0.load(Ordering::Acquire);
@@ -80,7 +81,7 @@ impl Inbox {
         if posted.waiting.load(Ordering::Acquire) == 0 {
             return false;
         }
-        let mut queue = locked(&posted.queue);
+        let mut queue = posted.queue();
         posted.waiting.store(0, Ordering::Release);
         self.outstanding.0.store(outstanding + queue.requests.len(), Ordering::Release);
         // The room that the emptied one has goes round.
@@ -91,7 +92,7 @@ impl Inbox {
     /// Takes requests that no machine will have, in their order, whoever else
     /// does so too.
     pub(super) fn empty(&self, mut each: impl FnMut(SendRequest)) {
-        let mut queue = locked(&self.posted.0.queue);
+        let mut queue = self.posted.0.queue();
         self.posted.0.waiting.store(0, Ordering::Release);
         while let Some(request) = queue.requests.pop_front() {
             each(request);
@@ -105,14 +106,8 @@ impl Inbox {
         }
     }
 
-    /// Whether this is the first ring since the bell was answered.
-    pub(super) fn ring(&self) -> bool {
-        !self.posted.0.rung.swap(true, Ordering::AcqRel)
-    }
-
-    /// From here on another request rings again.
-    pub(super) fn answer(&self) {
-        // Swapped, not stored: whoever rang before has left its request.
-        self.posted.0.rung.swap(false, Ordering::AcqRel);
+    /// For who has posted.
+    pub(super) fn bell(&self) -> &Bell {
+        &self.posted.0.bell
     }
 }

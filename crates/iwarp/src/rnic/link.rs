@@ -38,6 +38,9 @@ use crate::{
 /// How long a connection that this side has ended may wait for the peer's end.
 const LINGER: Duration = Duration::from_secs(10);
 
+/// Bytes that one connection of many leaves with the kernel unsent.
+const UNSENT_BYTES: u32 = 128 << 10;
+
 /// How often a poster looks for the wire before it lets others run.
 const TRIES_PER_YIELD: u32 = 64;
 
@@ -273,6 +276,17 @@ impl Link {
                 wire.watched = (wire.ended, wire.blocked);
             }
             act(&wire.socket, !wire.ended, wire.blocked);
+        }
+    }
+
+    /// Whether it is one of many. What a crowd hands to the kernel faster than it
+    /// is sent and read would leave the caches before, all the time.
+    pub(super) fn crowd(&self, crowded: bool) {
+        if let Some(wire) = locked(&self.wire.0).as_mut() {
+            // What is on its way is not bound by this, so that long paths stay
+            // full (tcp(7), TCP_NOTSENT_LOWAT; 0: as the system has it). An old
+            // kernel does without.
+            let _ = wire.socket.set_tcp_notsent_lowat(if crowded { UNSENT_BYTES } else { 0 });
         }
     }
 

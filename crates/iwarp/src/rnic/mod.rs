@@ -11,6 +11,7 @@ mod completion_queue;
 mod connect;
 mod device;
 mod domain;
+mod doorbell;
 mod driver;
 mod engine;
 mod error;
@@ -20,6 +21,7 @@ mod link;
 mod listener;
 mod options;
 mod queue_pair;
+mod ring;
 mod setup;
 mod shared_receive_queue;
 mod wire;
@@ -30,7 +32,7 @@ use std::{
 };
 
 pub use channel::CompletionChannel;
-pub use completion_queue::{CompletionQueue, Notify, Overrun};
+pub use completion_queue::{CompletionQueue, Overrun};
 pub use connect::Connecting;
 pub use device::{Attributes, Progress, Rnic, RnicOptions};
 pub(crate) use domain::Domain;
@@ -40,6 +42,7 @@ pub use event::{AsyncEvent, AsyncEvents};
 pub use listener::{Incoming, Listener};
 pub use options::{AcceptOptions, ConnectOptions, Established};
 pub use queue_pair::{ListError, QueuePair, QueuePairAttributes, QueuePairOptions};
+pub use ring::Notify;
 pub use shared_receive_queue::SharedReceiveQueue;
 
 /// A mutex whose contents are whole at every step: one that a panic left locked

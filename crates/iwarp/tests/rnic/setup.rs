@@ -336,8 +336,7 @@ fn a_responder_that_leaves_at_any_byte_of_its_reply_costs_one_error() {
                         peer.write_all(&reply[..length]).unwrap();
                         leave(peer, reset);
                     });
-                    let options =
-                        ConnectOptions { revision, fall_back: false, ..ConnectOptions::default() };
+                    let options = ConnectOptions { revision, fall_back: false, ..ConnectOptions::default() };
                     let error = side.queue_pair.connect(address, &options).unwrap_err();
                     assert!(matches!(error, ConnectError::Closed { awaited: "reply", .. }), "{error:?}");
                 });

@@ -1,9 +1,10 @@
 //! Several threads at one queue pair: nothing is lost, doubled or left lying.
 //!
 //! What has no lock of its own is: whether the inbox has mail, whether a bell
-//! was rung, whether an engine sleeps. A mistake there
-//! shows as a request that nobody carries out, and then one of these tests
-//! comes to its end of patience.
+//! was rung, whether an engine sleeps. `tests/models` goes through these parts
+//! in every order; here they are together, with sockets. A mistake shows as a
+//! request that nobody carries out, and then one of these tests comes to its end
+//! of patience.
 
 use std::{
     collections::HashSet,
