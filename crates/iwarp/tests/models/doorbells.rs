@@ -52,25 +52,34 @@ impl Engine {
 
     /// Turns until it has so many requests.
     fn run(&self, wanted: usize) -> Vec<u64> {
-        let (mut found, mut answered, mut requests) = (Vec::new(), Vec::new(), VecDeque::new());
+        let (mut found, mut answered) = (Vec::new(), Vec::new());
         while found.len() < wanted {
+            // Because its socket has something.
+            self.visit(0, &mut found);
             if self.bells.any() {
                 self.bells.take(&mut answered);
                 let once: BTreeSet<_> = answered.iter().collect();
                 assert_eq!(once.len(), answered.len(), "a bell is there once");
                 for connection in answered.drain(..) {
-                    let inbox = &self.inboxes[connection];
-                    inbox.bell().answer();
-                    inbox.take(&mut requests, 0);
-                    found.extend(requests.drain(..).map(|request| request.id));
-                    inbox.settle(0);
+                    self.inboxes[connection].bell().answer();
+                    self.visit(connection, &mut found);
                 }
                 continue;
             }
             let busy = || !self.bells.is_empty();
+            if found.len() == wanted {
+                break;
+            }
             self.sleepers.sleep(busy, || self.doorbell.poll(), || self.doorbell.read());
         }
         found
+    }
+
+    fn visit(&self, connection: usize, found: &mut Vec<u64>) {
+        let mut requests = VecDeque::new();
+        self.inboxes[connection].take(&mut requests, 0);
+        found.extend(requests.into_iter().map(|request| request.id));
+        self.inboxes[connection].settle(0);
     }
 }
 
