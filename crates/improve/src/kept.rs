@@ -119,6 +119,18 @@ pub(crate) fn together(candidates: &[Candidate], reason: &str) -> Candidate {
     }
 }
 
+/// The candidates of [`together`] with the changes that count there, no two of the
+/// same place; those of which nothing counts are left out.
+pub(crate) fn each_alone(candidates: &[Candidate]) -> Vec<Candidate> {
+    let alone = |(at, candidate): (usize, &Candidate)| {
+        let later = candidates[at + 1..].iter().flat_map(|later| &later.changes);
+        let counts = |change: &&Change| later.clone().all(|later| place(later) != place(change));
+        let changes: Vec<Change> = candidate.changes.iter().filter(counts).cloned().collect();
+        (!changes.is_empty()).then(|| Candidate { changes, ..candidate.clone() })
+    };
+    candidates.iter().enumerate().filter_map(alone).collect()
+}
+
 /// What a change changes, as a text that is the same for the same place.
 fn place(change: &Change) -> (Option<End>, Value) {
     match change {

@@ -15,7 +15,7 @@ use clearstream_schema::{
 
 use crate::{
     Bench, ImproveError, candidates,
-    kept::{State, together, with_options},
+    kept::{State, each_alone, together, with_options},
     trial::{LEAST_PAIRS, LEVEL, LOOKS, Outcome, Rule, measure},
 };
 
@@ -36,6 +36,9 @@ pub struct Options {
 /// Why changes that each proved nothing are tried together once.
 const CLOSE_LIMITS: &str =
     "each of these alone proved nothing: limits that lie close to each other hide one another";
+
+/// Why changes that were kept together are each tried once more.
+const NEEDED: &str = "beside the others that were kept with it: it goes where the runs show no gain";
 
 /// What happens meanwhile.
 #[derive(Debug)]
@@ -200,13 +203,50 @@ impl Loop<'_> {
             match self.step(state, found, &diagnosis, &all, on_event)? {
                 None => return Ok(LoopEnd::Stopped),
                 Some(Verdict::Kept) => {
-                    found.kept = with_options(&found.kept, &all)?;
-                    kept.push(all);
+                    kept.extend(self.needed(state, found, &diagnosis, &all, &near, on_event)?);
                     near.clear();
                 }
                 Some(_) => return Ok(LoopEnd::NothingLeft),
             }
         }
+    }
+
+    /// Of changes that were kept together those that matter beside the others:
+    /// each is measured against being without it, and taken out where the runs
+    /// show no gain. Those that time does not suffice for stay.
+    fn needed<B: Bench>(
+        &self,
+        state: &mut State<'_, B>,
+        found: &mut Improvement,
+        diagnosis: &Diagnosis,
+        all: &Candidate,
+        members: &[Candidate],
+        on_event: &mut dyn FnMut(Event<'_>),
+    ) -> Result<Vec<Candidate>, ImproveError> {
+        let base = found.kept.clone();
+        let mut members = each_alone(members);
+        found.kept = with_options(&base, all)?;
+        state.take_back(all)?;
+        members.iter().try_for_each(|member| state.put_in_force(member))?;
+        for at in (0..members.len()).rev() {
+            if self.over().is_some() {
+                break;
+            }
+            let member = Candidate { reason: NEEDED.to_owned(), ..members.remove(at) };
+            found.kept = members.iter().try_fold(base.clone(), |flow, other| with_options(&flow, other))?;
+            let verdict = self.step(state, found, diagnosis, &member, on_event)?;
+            let gain = found.steps.last().and_then(|step| step.gain_ratio);
+            let is_needed = match verdict {
+                Some(Verdict::Kept | Verdict::Failed { .. }) | None => true,
+                Some(_) => gain.is_some_and(|gain| gain >= 1.0 + self.options.threshold_ratio),
+            };
+            if is_needed {
+                state.put_in_force(&member)?;
+                found.kept = with_options(&found.kept, &member)?;
+                members.insert(at, member);
+            }
+        }
+        Ok(members)
     }
 
     fn over(&self) -> Option<LoopEnd> {

@@ -313,6 +313,12 @@ fn limits_that_hide_one_another_are_removed_together() {
     assert!(!all.contains(WMEM), "{all}");
     let reached = clearstream_stats::median(&found.after.goodput_bps).unwrap();
     assert!(reached > 0.9 * 19e9, "{reached}");
+    // What was tried with them and does nothing goes again.
+    let together = found.steps.iter().find(|step| step.candidate.title.contains("; ")).unwrap();
+    assert!(together.candidate.title.contains("dscp 8"), "{}", together.candidate.title);
+    assert_eq!(found.kept.dscp, FlowConfig::default().dscp);
+    assert_ne!(found.kept.receiver_cores, mistuned().receiver_cores);
+    assert!(model.rmem[2] >= 100 << 20 && found.journals.len() == 1, "{:?}", found.journals);
 }
 
 #[test]
