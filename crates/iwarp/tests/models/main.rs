@@ -2,6 +2,13 @@
 //! sources themselves, over loom's threads, mutexes and atomics, in every order
 //! in which threads can run and every value that a load may see. A wake-up that
 //! is lost is a deadlock, which loom reports.
+//!
+//! Atomics of the RNIC that are not here, and why they need not be: a queue
+//! pair's age and state, and a driver's number of connections, are written under
+//! a mutex and are hints to who reads them without it; that a queue overran and
+//! that an engine is to stop are said once and for all; numbers of engines, queue
+//! pairs and looks are only counted. Words of registered memory are no flags:
+//! `tests/memory` has threads at them, also under Miri.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 use clearstream_iwarp::{queue_pair, work};
