@@ -23,6 +23,27 @@ const LOADER: &str = "clearstream-bpf";
 const AVAILABLE: &str = "proc/sys/net/ipv4/tcp_available_congestion_control";
 const DEFAULT: &str = "proc/sys/net/ipv4/tcp_congestion_control";
 const RELEASE: &str = "proc/sys/kernel/osrelease";
+/// Names that Linux's own algorithms are registered under (net/ipv4/tcp_*.c).
+const OF_LINUX: [&str; 18] = [
+    "bbr",
+    "bic",
+    "cdg",
+    "cubic",
+    "dctcp",
+    "dctcp-reno",
+    "highspeed",
+    "htcp",
+    "hybla",
+    "illinois",
+    "lp",
+    "nv",
+    "reno",
+    "scalable",
+    "vegas",
+    "veno",
+    "westwood",
+    "yeah",
+];
 
 /// List, load and unload congestion controls of this host.
 #[derive(Debug, Subcommand)]
@@ -263,12 +284,16 @@ fn call_loader(action: &str, algorithm: &str) -> Result<(), CommandError> {
 }
 
 fn table(controls: &CongestionControls) -> String {
-    let rows = |names: &[String], owner: &str| -> Vec<Vec<String>> {
-        let note = |name: &String| if *name == controls.default { "default" } else { "" };
-        names.iter().map(|name| vec![name.clone(), owner.to_owned(), note(name).to_owned()]).collect()
+    let row = |name: &String, owner: &str| {
+        let note = if *name == controls.default { "default" } else { "" };
+        vec![name.clone(), owner.to_owned(), note.to_owned()]
     };
-    let rows = [rows(&controls.kernel, "the kernel"), rows(&controls.loaded, "clearstream cc load")].concat();
-    let text = output::table::table(&["name", "registered by", ""], rows);
+    // Who else can not be asked without the right to look at BPF programs.
+    let owner =
+        |name: &str| if OF_LINUX.contains(&name) { "the kernel" } else { "another module or program" };
+    let others = controls.kernel.iter().map(|name| row(name, owner(name)));
+    let rows = others.chain(controls.loaded.iter().map(|name| row(name, "clearstream cc load")));
+    let text = output::table::table(&["name", "registered by", ""], rows.collect());
     let rest: Vec<&str> = LOADABLE
         .iter()
         .filter(|control| !controls.loaded.iter().any(|name| name == control.name))
@@ -313,6 +338,14 @@ mod tests {
         assert_eq!(controls.default, "cubic");
         let text = table(&controls);
         assert!(text.contains("default") && !text.contains("to load"), "{text}");
+        let row = |name: &str| text.lines().find(|line| line.split_whitespace().next() == Some(name));
+        for (name, owner) in [
+            ("reno", "the kernel"),
+            ("bpf_other", "another module or program"),
+            ("bpf_htcp", "clearstream cc load"),
+        ] {
+            assert!(row(name).is_some_and(|line| line.contains(owner)), "{name}, {owner}: {text}");
+        }
     }
 
     #[test]
