@@ -3,10 +3,11 @@
 //! pairs one engine carries.
 
 use std::{
-    fmt::Write,
+    fmt::Write as _,
     fs,
     hint::black_box,
-    net::{Ipv4Addr, SocketAddr},
+    io::{Read, Write as _},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     thread,
     time::{Duration, Instant},
 };
@@ -15,7 +16,10 @@ use clearstream_iwarp::{
     memory::{Access, Region},
     verbs::{
         AcceptOptions, ConnectOptions, Listener, Progress, ProtectionDomain, Rnic, RnicOptions,
-        raw::{CompletionQueue, QueuePair, QueuePairOptions, ReceiveRequest, Segment},
+        raw::{
+            CompletionQueue, Data, Operation, QueuePair, QueuePairOptions, ReceiveRequest, Segment,
+            SendRequest,
+        },
     },
 };
 use clearstream_sys::affinity;
@@ -27,6 +31,8 @@ use crate::results::{range, spread};
 const SAMPLES: usize = 41;
 /// Requests posted in a row.
 const ROW: usize = 32;
+/// Long enough for an engine to do its work, and to fall asleep.
+const PAUSE: Duration = Duration::from_millis(3);
 /// Connected queue pairs that are weighed.
 const IDLE: usize = 500;
 
@@ -51,11 +57,12 @@ fn page() -> Result<String, Failure> {
     for progress in [Progress::Inline, Progress::Offloaded { cores: vec![1] }] {
         requests(&mut costs, &progress)?;
     }
+    sockets(&mut costs)?;
     connecting(&mut costs)?;
     let mut page = String::from(
         "### What the calls cost\n\nThe card is an Ammasso 1100 (Dalessandro and Wyckoff, 2005). With inline progress \
-         posting a send is the socket's send, and an empty poll is a look at the socket; offloaded, an engine on the \
-         other core does both.\n\n| call | us | bar, us | the card of 2005, us |\n|---|---|---|---|\n",
+         posting a send is the socket's send, and an empty poll is a look at the socket: neither can cost less than that \
+         system call. Offloaded, an engine on the other core does both; a post costs more when it has to wake it.\n\n| call | us | bar, us | the card of 2005, us |\n|---|---|---|---|\n",
     );
     for cost in &costs {
         let found = spread(cost.samples.iter().copied());
@@ -191,39 +198,94 @@ fn connected(progress: &Progress) -> Result<Pair, Failure> {
 fn requests(costs: &mut Vec<Cost>, progress: &Progress) -> Result<(), Failure> {
     let pair = connected(progress)?;
     let offloaded = *progress != Progress::Inline;
-    let mut rows: [Vec<f64>; 4] = Default::default();
+    let mut rows: [Vec<f64>; 5] = Default::default();
     // The first message lets the other end send; the rest warm up.
     for round in 0..SAMPLES + 5 {
         let receives = timed(ROW, || pair.far.post_receive())?;
+        // Awake from here on.
+        pair.far.post_receive()?;
+        sent_inline(&pair.near.queue_pair, &[1; 64], true)?;
+        pair.near.drain(1)?;
         let sends = timed(ROW, || sent_inline(&pair.near.queue_pair, &[1; 64], true))?;
         // Until all of them are in the rings, where that needs no polling.
         if offloaded {
-            thread::sleep(Duration::from_millis(3));
+            thread::sleep(PAUSE);
         }
         let full = timed(ROW, || {
             black_box(pair.near.completions.poll_one()?);
             Ok(())
         })?;
-        pair.far.drain(ROW)?;
+        pair.far.drain(ROW + 1)?;
         let empty = timed(ROW, || {
             black_box(pair.near.completions.poll_one()?);
             Ok(())
         })?;
+        // An engine that had nothing to do sleeps by now, a program that moves
+        // its bytes itself can send many at once.
+        let row = if offloaded { 1 } else { ROW };
+        timed(row, || pair.far.post_receive())?;
+        if offloaded {
+            thread::sleep(PAUSE);
+        }
+        let start = Instant::now();
+        pair.near.queue_pair.post_sends((0..row).map(|_| small_send()))?;
+        let other = start.elapsed().as_secs_f64() * 1e6 / row as f64;
+        pair.near.drain(row)?;
+        pair.far.drain(row)?;
         if round >= 5 {
-            for (row, sample) in rows.iter_mut().zip([receives, sends, full, empty]) {
+            for (row, sample) in rows.iter_mut().zip([receives, sends, other, full, empty]) {
                 row.push(sample);
             }
         }
     }
     let way = if offloaded { "offloaded" } else { "inline" };
+    let other = if offloaded {
+        "post send that wakes the engine"
+    } else {
+        "post send of 64 bytes in a list of 32, each"
+    };
+    let bar = Some(0.2);
     let names = [
-        ("post receive", 4.63),
-        ("post send of 64 bytes", 4.63),
-        ("poll, non-empty", 1.96),
-        ("poll, empty", 0.12),
+        ("post receive", bar, Some(4.63)),
+        ("post send of 64 bytes", bar, Some(4.63)),
+        (other, bar.filter(|_| !offloaded), None),
+        ("poll, non-empty", bar, Some(1.96)),
+        ("poll, empty", bar, Some(0.12)),
     ];
-    for ((call, card), samples) in names.into_iter().zip(rows) {
-        costs.push(Cost { call: format!("{call}, {way}"), samples, most: Some(0.2), card: Some(card) });
+    for ((call, most, card), samples) in names.into_iter().zip(rows) {
+        costs.push(Cost { call: format!("{call}, {way}"), samples, most, card });
+    }
+    Ok(())
+}
+
+fn small_send() -> SendRequest {
+    let data = Data::Inline(smallvec::SmallVec::from_slice(&[1; 64]));
+    let operation = Operation::Send { data, solicited: false, invalidate: None };
+    SendRequest { id: 0, operation, signaled: true, fence: false }
+}
+
+/// What inline progress can not do without: the same calls of a bare socket.
+fn sockets(costs: &mut Vec<Cost>) -> Result<(), Failure> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let mut near = TcpStream::connect(listener.local_addr()?)?;
+    let (mut far, _) = listener.accept()?;
+    near.set_nodelay(true)?;
+    near.set_nonblocking(true)?;
+    let mut rows: [Vec<f64>; 2] = Default::default();
+    let mut bytes = [0; ROW * 64];
+    for _ in 0..SAMPLES {
+        rows[0].push(timed(ROW, || Ok(near.write_all(&[1; 64])?))?);
+        far.read_exact(&mut bytes)?;
+        rows[1].push(timed(ROW, || {
+            // Nothing is there.
+            let _ = black_box(near.read(&mut bytes));
+            Ok(())
+        })?);
+    }
+    let names =
+        ["64 bytes into a bare socket, for comparison", "read of an empty bare socket, for comparison"];
+    for (call, samples) in names.into_iter().zip(rows) {
+        costs.push(Cost { call: call.to_owned(), samples, most: None, card: None });
     }
     Ok(())
 }

@@ -254,6 +254,9 @@ fn serve(port: u16, core: u32, progress: &str) -> Result<(), Failure> {
             Stream::new(&adapter, &queue_pairs, first).run()?;
         }
     }
+    // The client closes first: a queue pair that closes before it would give
+    // back its receives while it waits for the word on another.
+    idle_while(&adapter, &queue_pairs, &[State::Rts])?;
     end(&adapter, &queue_pairs)
 }
 
@@ -442,9 +445,14 @@ fn end(adapter: &Adapter, queue_pairs: &[QueuePair]) -> Result<(), Failure> {
         // The peer may have been quicker.
         let _ = queue_pair.modify(State::Closing);
     }
+    idle_while(adapter, queue_pairs, &[State::Rts, State::Closing])
+}
+
+/// Polls while a queue pair is in one of the states, up to two seconds.
+fn idle_while(adapter: &Adapter, queue_pairs: &[QueuePair], states: &[State]) -> Result<(), Failure> {
     let until = Instant::now() + Duration::from_secs(2);
-    let open = |queue_pair: &QueuePair| matches!(queue_pair.state(), State::Rts | State::Closing);
-    while queue_pairs.iter().any(open) && Instant::now() < until {
+    while queue_pairs.iter().any(|queue_pair| states.contains(&queue_pair.state())) && Instant::now() < until
+    {
         adapter.completions.poll_one()?;
     }
     Ok(())
