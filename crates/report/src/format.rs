@@ -85,6 +85,7 @@ pub(crate) fn percent(ratio: f64) -> String {
 /// `21.8 to 22.6 Gb/s`: the unit once where both ends have the same.
 pub(crate) fn range(low: &str, high: &str) -> String {
     match (low.rsplit_once(' '), high.rsplit_once(' ')) {
+        _ if low == high => low.to_owned(),
         (Some((value, unit)), Some((_, same))) if unit == same => format!("{value} to {high}"),
         _ => format!("{low} to {high}"),
     }
@@ -150,6 +151,7 @@ mod tests {
         assert_eq!(rate(40e9), "40 Gb/s");
         assert_eq!(range("21.8 Gb/s", "22.6 Gb/s"), "21.8 to 22.6 Gb/s");
         assert_eq!(range("900 Mb/s", "1.10 Gb/s"), "900 Mb/s to 1.10 Gb/s");
+        assert_eq!(range("22.2 Gb/s", "22.2 Gb/s"), "22.2 Gb/s");
         // 19 Gb/s x 17 ms / 8 = 40 375 000 bytes, printed as 40.38 MB in the paper.
         assert_eq!(bytes(40_375_000.0), "38.5 MiB");
         assert_eq!(bytes(65_536.0), "64 KiB");

@@ -31,16 +31,20 @@ pub fn describe(host: &HostReport) -> String {
 
 fn heading(host: &HostReport) -> String {
     let online = host.processing_units.iter().filter(|unit| unit.online).count();
+    let known = |part: &Option<String>, before: &str| match part {
+        Some(part) => format!(", {before}{part}"),
+        None => String::new(),
+    };
     format!(
-        "{}{} package{}, {} NUMA node{}, {online} of {} logical CPUs online, {}, Linux {}\n",
+        "{}{} package{}, {} NUMA node{}, {online} of {} logical CPUs online{}{}\n",
         if host.name.is_empty() { String::new() } else { format!("{}: ", host.name) },
         host.packages.len(),
         plural(host.packages.len()),
         host.nodes.len(),
         plural(host.nodes.len()),
         host.processing_units.len(),
-        or_dash(host.cpu_model.clone()),
-        or_dash(host.kernel.release.clone()),
+        known(&host.cpu_model, ""),
+        known(&host.kernel.release, "Linux "),
     )
 }
 
@@ -106,12 +110,9 @@ fn node_line(host: &HostReport, node: &NumaNode) -> String {
 }
 
 fn device_line(host: &HostReport, device: &PciDevice) -> String {
-    let names: Vec<&str> = host
-        .nics
-        .iter()
-        .filter(|nic| nic.pci_address.as_deref() == Some(&device.address))
-        .map(|nic| nic.name.as_str())
-        .collect();
+    let mut words = vec![device.address.clone(), or_dash(device.driver.clone())];
+    let nics = host.nics.iter().filter(|nic| nic.pci_address.as_deref() == Some(&device.address));
+    words.extend(nics.map(|nic| nic.name.clone()));
     let link = device.link.map_or(String::new(), |link| {
         format!(", PCIe {} GT/s x{}", link.gigatransfers_per_second, link.lane_count)
     });
@@ -121,7 +122,7 @@ fn device_line(host: &HostReport, device: &PciDevice) -> String {
         }
         _ => String::new(),
     };
-    format!("{} {} {}{link}{most}", device.address, or_dash(device.driver.clone()), names.join(" "))
+    format!("{}{link}{most}", words.join(" "))
 }
 
 fn distances(host: &HostReport) -> String {
