@@ -123,6 +123,20 @@ impl Framer {
         self.place.position += bytes as u64;
     }
 
+    /// These bytes of the ULPDU were appended by the caller, at most
+    /// [`Framer::room`].
+    pub fn appended(&mut self, bytes: &[u8]) {
+        self.place.take_in(bytes);
+    }
+
+    /// Nothing of the FPDU under way will be sent.
+    pub fn forget(&mut self) {
+        self.place.position = self.place.began;
+        if let Some(crc) = &mut self.place.crc {
+            crc.restart();
+        }
+    }
+
     /// Appends the pad, which is zero (RFC 5044, section 4.1), and the CRC.
     /// Without CRCs the four bytes are zero (section 4.4: the field is always
     /// there).

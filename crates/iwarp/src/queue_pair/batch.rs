@@ -1,22 +1,31 @@
 //! The bytes that go out next: headers and small payload in one arena, large
 //! payload where it lies in registered memory.
 
+use std::cell::Cell;
+
 use smallvec::SmallVec;
 
 use crate::memory::{Piece, Span};
 
 /// A batch is not made longer than this many bytes: what a socket buffer takes
-/// at once.
+/// at once. The longer a call, the fewer acknowledgements does the socket take
+/// up one by one, and the more of its pages come back to the sending core.
 const LONGEST_BYTES: usize = 1 << 20;
 /// Nor is it made of more pieces than one call of a socket should gather.
-const MOST_PIECES: usize = 64;
+const MOST_PIECES: usize = 128;
 /// Nor does the arena grow beyond this, by more than one FPDU.
 const ARENA_BYTES: usize = 48 << 10;
-/// With CRCs it holds all payload, which is to be in a core's cache still when
-/// the socket copies it.
-const ARENA_CHECKED_BYTES: usize = 192 << 10;
-/// An arena that is kept while nothing is sent.
-const ARENA_IDLE_BYTES: usize = 16 << 10;
+/// With CRCs it holds all payload, and the first byte waits for the last: so
+/// much in the beginning, twice as much after every batch that was full.
+const ARENA_CHECKED_FIRST_BYTES: usize = 128 << 10;
+const ARENA_CHECKED_BYTES: usize = 1 << 20;
+
+thread_local! {
+    /// An arena that is used by none. Only a batch that waits for its socket
+    /// has one: a queue pair at rest costs none, and those that one thread
+    /// serves in turn share what is in its core's cache.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
 
 /// No request ends with this FPDU.
 pub(super) const NO_REQUEST: u64 = u64::MAX;
@@ -61,7 +70,9 @@ pub(super) struct Withdrawn {
 /// FPDUs that wait for the socket.
 #[derive(Debug, Default)]
 pub struct Batch {
-    pub(super) arena: Vec<u8>,
+    arena: Vec<u8>,
+    /// How often the bound of what is checked has doubled.
+    doublings: u32,
     /// Bytes of the arena from here on are in no part yet.
     open: usize,
     parts: Vec<Part>,
@@ -95,9 +106,18 @@ impl Batch {
         }));
     }
 
+    /// Where an FPDU is appended.
+    pub(super) fn arena(&mut self) -> &mut Vec<u8> {
+        if self.arena.capacity() == 0 {
+            // A thread that ends has none any more.
+            self.arena = SPARE.try_with(Cell::take).unwrap_or_default();
+        }
+        &mut self.arena
+    }
+
     /// Whether another FPDU should wait for the next batch.
     pub(super) fn is_full(&self, checked: bool) -> bool {
-        let arena = if checked { ARENA_CHECKED_BYTES } else { ARENA_BYTES };
+        let arena = if checked { ARENA_CHECKED_FIRST_BYTES << self.doublings } else { ARENA_BYTES };
         self.length + (self.arena.len() - self.open) >= LONGEST_BYTES
             || self.parts.len() + 2 > MOST_PIECES
             || self.arena.len() >= arena
@@ -200,19 +220,27 @@ impl Batch {
         self.length = from;
     }
 
-    /// Forgets everything; the arena stays.
+    /// Forgets everything, and gives the arena to whoever sends next.
     pub(super) fn clear(&mut self) {
+        if self.arena.len() >= ARENA_CHECKED_FIRST_BYTES << self.doublings
+            && ARENA_CHECKED_FIRST_BYTES << self.doublings < ARENA_CHECKED_BYTES
+        {
+            self.doublings += 1;
+        }
         self.arena.clear();
+        let arena = std::mem::take(&mut self.arena);
+        let _ = SPARE.try_with(|spare| {
+            let other = spare.take();
+            spare.set(if other.capacity() > arena.capacity() { other } else { arena });
+        });
         self.parts.clear();
         self.borders.clear();
         (self.open, self.first_part, self.first_border) = (0, 0, 0);
         (self.length, self.gone) = (0, 0);
     }
 
-    /// Gives back what a busy time made grow.
+    /// There was nothing to send: what comes next does not wait for much.
     pub(super) fn rest(&mut self) {
-        if self.arena.capacity() > ARENA_IDLE_BYTES && self.arena.is_empty() {
-            self.arena.shrink_to(ARENA_IDLE_BYTES);
-        }
+        self.doublings = 0;
     }
 }

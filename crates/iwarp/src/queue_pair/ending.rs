@@ -201,7 +201,6 @@ impl Machine {
     /// Gives every request back. Their memory is let go before.
     fn flush(&mut self) {
         self.batch.clear();
-        self.batch.rest();
         self.current = None;
         self.asked.clear();
         self.awaited.clear();

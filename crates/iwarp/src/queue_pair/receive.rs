@@ -19,8 +19,9 @@ const STRAIGHT_BYTES: usize = 4096;
 /// so that a consumer that watches the last byte sees it only after the CRC
 /// over everything before it was taken: it may use the memory again at once.
 const TAIL_BYTES: usize = 64;
-/// Bytes of the length field of the next FPDU.
-const LENGTH_BYTES: usize = 2;
+/// Staged behind an FPDU: the header of the next one, or all of a small one and
+/// the header behind that. A message of 64 KiB or 1 MiB has one at its end.
+const AHEAD_BYTES: usize = 2048;
 
 /// Room for the body of a message that has no memory of its own.
 pub(super) const BODY_BYTES: usize = 80;
@@ -120,8 +121,8 @@ impl Machine {
     }
 
     /// Where payload may go straight from the socket, and how many staging
-    /// bytes behind it make sense: the end of the FPDU and the header of one
-    /// like it. `None` while less than a few kilobytes of payload follow.
+    /// bytes behind it make sense: the end of the FPDU and the beginning of the
+    /// next. `None` while less than a few kilobytes of payload follow.
     pub fn straight(&mut self) -> Option<(SmallVec<[Span; 4]>, usize)> {
         self.lent.clear();
         let run = self.deframer.straight();
@@ -131,7 +132,7 @@ impl Machine {
         }
         self.places(run - tail)?;
         let rest = self.deframer.missing() - run + tail;
-        Some((self.lent.clone(), rest + LENGTH_BYTES + self.fpdu.header_bytes()))
+        Some((self.lent.clone(), rest + AHEAD_BYTES))
     }
 
     /// So many bytes came into the memory that [`Machine::straight`] lent. The

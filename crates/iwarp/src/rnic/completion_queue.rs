@@ -174,6 +174,7 @@ impl Shared {
     fn look(&self) -> bool {
         let Some(driver) = &self.driver else { return self.ring.is_filled() };
         if self.ring.is_filled()
+            && !driver.is_behind()
             && self.filled_looks.fetch_add(1, Ordering::Relaxed) % FILLED_LOOKS < FILLED_LOOKS - 1
         {
             return true;

@@ -9,7 +9,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
         Arc, Mutex, OnceLock, TryLockError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Instant,
 };
@@ -33,8 +33,6 @@ const FEW: usize = 2;
 /// More connections than this share what the processor's caches hold: each may
 /// have little in the kernel that is not sent yet.
 const CROWD: usize = 16;
-/// Bytes that one connection may move each way before the next one's turn.
-const BUDGET_BYTES: usize = 1 << 20;
 /// Connections out of budget that have their turn before the epoll is asked.
 const AGAIN: usize = 64;
 /// What the epoll says when the doorbell rang.
@@ -57,6 +55,8 @@ pub(crate) struct Driver {
     offloaded: bool,
     /// How many connections there are, for a look without the turn.
     count: AtomicUsize,
+    /// A connection sends no more before its socket is read.
+    behind: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -109,6 +109,7 @@ impl Driver {
             making: Mutex::default(),
             offloaded: false,
             count: AtomicUsize::new(0),
+            behind: AtomicBool::new(false),
         }
     }
 
@@ -198,6 +199,15 @@ impl Driver {
         }
     }
 
+    /// A connection sends no more before its socket is read: a turn is due.
+    pub(super) fn fall_behind(&self) {
+        self.behind.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_behind(&self) -> bool {
+        self.behind.load(Ordering::Acquire)
+    }
+
     /// Whether the epoll must know at once what to look out for. An engine that
     /// looks at a few sockets itself tells it before it sleeps.
     pub(super) fn is_eager(&self) -> bool {
@@ -219,6 +229,9 @@ impl Driver {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return Turned::default(),
         };
+        if self.is_behind() {
+            self.behind.store(false, Ordering::Release);
+        }
         if self.changes.any() {
             self.apply(&mut turn);
         }
@@ -234,7 +247,7 @@ impl Driver {
             // From the last on: one that is over gives its place to the last.
             for place in (0..turn.links.len()).rev() {
                 let link = &turn.links[place];
-                let (id, visit) = (link.id, link.drive(&mut turn.workspace, true, BUDGET_BYTES));
+                let (id, visit) = (link.id, link.drive(&mut turn.workspace, true));
                 note(turn, id, visit, &mut turned);
             }
         } else {
@@ -331,7 +344,7 @@ impl Driver {
 
     fn visit(&self, turn: &mut Turn, link: &Arc<Link>, read: bool, turned: &mut Turned) {
         stage(turn);
-        let visit = link.drive(&mut turn.workspace, read, BUDGET_BYTES);
+        let visit = link.drive(&mut turn.workspace, read);
         if visit.more
             && !visit.over
             && turn.links.len() > FEW

@@ -17,6 +17,9 @@ use crate::rnic::{VerbsError, driver::Driver};
 
 /// Empty turns between two looks at the clock.
 const TURNS_PER_CLOCK: u32 = 64;
+/// Empty turns after which another thread of the core may run: whoever this
+/// engine waits for may be on the same core.
+const TURNS_PER_YIELD: u32 = 8;
 
 /// A thread and the driver that it turns.
 #[derive(Debug)]
@@ -79,7 +82,7 @@ fn run(driver: &Driver, stop: &AtomicBool, spin: Duration) {
             continue;
         }
         empty += 1;
-        hint::spin_loop();
+        if empty.is_multiple_of(TURNS_PER_YIELD) { thread::yield_now() } else { hint::spin_loop() }
         if !empty.is_multiple_of(TURNS_PER_CLOCK) && !spin.is_zero() {
             continue;
         }

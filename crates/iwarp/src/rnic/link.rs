@@ -192,8 +192,11 @@ impl Link {
                 return Err(ListError { posted: 0, error: PostError::NotConnected });
             };
             let outcome = post_each(requests, |request| wire.machine.post_send(request));
-            let visit = self.move_bytes(wire, true, &mut [], 0);
+            let visit = self.move_bytes(wire, true, &mut []);
             self.leave(slot, visit);
+            if visit.more {
+                self.for_drivers(Driver::fall_behind);
+            }
             return outcome;
         };
         let ord = self.established.get().map_or(0, |established| established.ord);
@@ -224,7 +227,7 @@ impl Link {
 
     /// Moves what can be moved without waiting, unless another thread does;
     /// receives only to `read`.
-    pub(super) fn drive(&self, workspace: &mut Workspace, read: bool, budget: usize) -> Visit {
+    pub(super) fn drive(&self, workspace: &mut Workspace, read: bool) -> Visit {
         let Some(mut slot) = self.try_wire() else { return Visit::default() };
         let Some(wire) = slot.as_mut() else {
             drop(slot);
@@ -233,7 +236,7 @@ impl Link {
         };
         let acted = self.take_in(wire, &mut workspace.requests);
         let staging = if read { &mut workspace.staging[..] } else { &mut [] };
-        let visit = self.move_bytes(wire, acted, staging, budget);
+        let visit = self.move_bytes(wire, acted, staging);
         self.leave(slot, visit);
         visit
     }
@@ -244,7 +247,7 @@ impl Link {
         let Some(wire) = slot.as_mut() else { return };
         self.take_in(wire, &mut VecDeque::new());
         act(&mut wire.machine);
-        let visit = self.move_bytes(wire, true, &mut [], 0);
+        let visit = self.move_bytes(wire, true, &mut []);
         self.leave(slot, visit);
         if let Some(engine) = &self.engine {
             engine.ring(self);
@@ -338,14 +341,14 @@ impl Link {
 
     /// Moves bytes both ways; `acted` says that the machine was told something
     /// since it was settled last.
-    fn move_bytes(&self, wire: &mut Wire, acted: bool, staging: &mut [u8], budget: usize) -> Visit {
+    fn move_bytes(&self, wire: &mut Wire, acted: bool, staging: &mut [u8]) -> Visit {
         let mut visit = Visit::default();
-        wire.transmit(budget, &mut visit);
-        if !staging.is_empty() && !wire.ended {
-            let sent = std::mem::take(&mut visit.progress);
-            wire.receive(staging, budget, &mut visit);
-            if visit.progress {
-                wire.transmit(budget, &mut visit);
+        wire.transmit(&mut visit);
+        if !staging.is_empty() {
+            let (sent, spent) = (std::mem::take(&mut visit.progress), visit.more);
+            wire.receive(staging, &mut visit);
+            if visit.progress && !spent {
+                wire.transmit(&mut visit);
             }
             visit.progress |= sent;
         }

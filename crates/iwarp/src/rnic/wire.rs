@@ -19,6 +19,11 @@ use crate::{
 /// small ones.
 pub(super) const STAGING_BYTES: usize = 16 * 1024;
 
+/// Bytes that a connection moves one way before the other way, and the next
+/// connection, have their turn. Two ends that send more before they receive fill
+/// their sockets and wait for one another.
+const TURN_BYTES: usize = 1 << 20;
+
 /// The machine and its socket.
 #[derive(Debug)]
 pub(super) struct Wire {
@@ -38,6 +43,8 @@ pub(super) struct Wire {
     pub(super) deadline: Option<Instant>,
     /// What the drivers were told of `deadline`.
     pub(super) announced: Option<Instant>,
+    /// Bytes sent since the socket was read.
+    ahead: usize,
     /// Bytes to be sent until the segment size is asked for once more.
     pub(super) settling: usize,
 }
@@ -53,7 +60,7 @@ pub(super) const SETTLING_BYTES: usize = 16 << 20;
 pub(super) struct Visit {
     /// Bytes moved, or requests.
     pub(super) progress: bool,
-    /// The budget ended it: there may be more to do.
+    /// Its turn ended it: there may be more to do.
     pub(super) more: bool,
     /// The connection is gone.
     pub(super) over: bool,
@@ -77,19 +84,24 @@ impl Wire {
             watched: (false, false),
             deadline,
             announced: None,
+            ahead: 0,
             settling: SETTLING_BYTES,
         }
     }
 
-    /// Sends what the machine has until the socket is full or the budget spent
-    /// (none: 0).
-    pub(super) fn transmit(&mut self, budget: usize, visit: &mut Visit) {
-        let mut moved = 0;
+    /// Sends what the machine has until the socket is full or it is time to
+    /// receive.
+    pub(super) fn transmit(&mut self, visit: &mut Visit) {
         self.blocked = false;
         loop {
             let outcome = {
                 let batch = self.machine.outgoing();
                 if batch.is_empty() {
+                    return;
+                }
+                if self.ahead >= TURN_BYTES {
+                    // Whoever sleeps now is woken at once by the room there is.
+                    (visit.more, self.blocked) = (true, true);
                     return;
                 }
                 let mut pieces = SmallVec::<[Piece<'_>; 64]>::new();
@@ -101,17 +113,12 @@ impl Wire {
                     self.machine.sent(bytes);
                     self.settle_segments(bytes);
                     visit.progress = true;
-                    moved += bytes;
+                    self.ahead += bytes;
                     self.blocked = short;
                 }
                 Err(error) => self.trouble(&error, Direction::Out),
             }
             if self.blocked {
-                return;
-            }
-            if budget > 0 && moved >= budget {
-                // Whoever sleeps now is woken at once by the room there is.
-                (visit.more, self.blocked) = (true, true);
                 return;
             }
         }
@@ -129,8 +136,12 @@ impl Wire {
         }
     }
 
-    /// Receives until the socket is empty or the budget spent.
-    pub(super) fn receive(&mut self, staging: &mut [u8], budget: usize, visit: &mut Visit) {
+    /// Receives until the socket is empty or it is time to send.
+    pub(super) fn receive(&mut self, staging: &mut [u8], visit: &mut Visit) {
+        self.ahead = 0;
+        if self.ended {
+            return;
+        }
         let mut moved = 0;
         loop {
             match self.receive_once(staging) {
@@ -146,7 +157,7 @@ impl Wire {
                     if !all {
                         return;
                     }
-                    if moved >= budget {
+                    if moved >= TURN_BYTES {
                         visit.more = true;
                         return;
                     }
