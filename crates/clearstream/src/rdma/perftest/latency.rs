@@ -143,6 +143,14 @@ impl Exchange {
         Ok(true)
     }
 
+    /// The server, once the client has gone: its last Write is in memory though
+    /// nothing more can be answered.
+    pub fn end(&mut self, all: &Lanes) {
+        if self.operation == RdmaOperation::Write && self.there(all) {
+            self.take();
+        }
+    }
+
     /// Takes completions; whether there were some.
     fn look(&mut self, all: &mut Lanes) -> Result<bool, RdmaError> {
         let count = all.poll(&mut self.found)?;

@@ -277,26 +277,33 @@ impl Session {
 
     /// The client's word: a run is over or begins, or a figure.
     fn heard(&mut self, word: &[u8], began: Instant) -> Result<(), RdmaError> {
+        if word.len() == INTRODUCTION_BYTES {
+            // What the client has sent comes on other connections than its
+            // word.
+            let mut last = Instant::now();
+            while last.elapsed() < QUIET {
+                if self.look()? {
+                    last = Instant::now();
+                }
+            }
+            self.count(began);
+            if let Duty::Intake(intake) = &mut self.duty {
+                intake.begin();
+            }
+        }
+        self.reply(word)
+    }
+
+    fn reply(&mut self, word: &[u8]) -> Result<(), RdmaError> {
         if let Ok(figure) = <[u8; FIGURE_BYTES]>::try_from(word) {
             self.served.report.get_or_insert_default().take(self.figures, figure);
             self.figures = (self.figures + 1) % FIGURES;
             return self.control.say(word);
         }
-        if word.len() != INTRODUCTION_BYTES {
-            return Err(self.control.strange(word.len()));
+        match word.len() {
+            INTRODUCTION_BYTES => self.control.say(&self.own.encode()),
+            other => Err(self.control.strange(other)),
         }
-        // What the client has sent comes on other connections than its word.
-        let mut last = Instant::now();
-        while last.elapsed() < QUIET {
-            if self.look()? {
-                last = Instant::now();
-            }
-        }
-        self.count(began);
-        if let Duty::Intake(intake) = &mut self.duty {
-            intake.begin();
-        }
-        self.control.say(&self.own.encode())
     }
 
     /// Takes down what a run has brought.
@@ -317,6 +324,9 @@ impl Session {
 
     /// The queue pairs are over: in order, when the first connection ends too.
     fn gone(&mut self, began: Instant, error: RdmaError) -> Result<(), RdmaError> {
+        if let Duty::Exchange(exchange) = &mut self.duty {
+            exchange.end(&self.lanes);
+        }
         let since = Instant::now();
         while since.elapsed() < AFTERWARDS {
             match self.control.try_hear()? {
@@ -324,7 +334,7 @@ impl Session {
                     self.count(began);
                     return Ok(());
                 }
-                Heard::Word(word) => self.control.say(&vec![0; word.len()])?,
+                Heard::Word(word) => self.reply(&word)?,
                 Heard::Nothing => std::thread::sleep(Duration::from_millis(1)),
             }
         }

@@ -1,0 +1,301 @@
+//! `clearstream rdma --perftest` as a person runs it: its client against its
+//! server, and each against one half of conversations that perftest's own
+//! programs had on Linux' siw.
+#![allow(clippy::unwrap_used, reason = "a test may end by panic")]
+
+mod common;
+#[path = "../crates/iwarp/tests/wire/pcap.rs"]
+#[allow(dead_code, reason = "captures are read here and not written")]
+mod pcap;
+#[path = "rdma/perftest.rs"]
+mod perftest;
+
+use std::{
+    io::{BufRead, BufReader},
+    net::SocketAddr,
+    path::PathBuf,
+    process::Child,
+    time::Duration,
+};
+
+use common::{Run, assert_valid, clearstream, finish, run};
+use perftest::{Fpdu, Heard, Play, introduced};
+use serde_json::Value;
+
+/// Long enough for a machine that does many things at once.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// One of perftest's programs, with its capture: five messages of 64 bytes, or
+/// what else is said.
+struct Program {
+    name: &'static str,
+    client: &'static [&'static str],
+    server: &'static [&'static str],
+    capture: &'static str,
+    /// Messages and their bytes, in the capture.
+    messages: (usize, usize),
+}
+
+const PROGRAMS: [Program; 6] = [
+    Program {
+        name: "ib_send_bw",
+        client: &["send", "-n", "12", "--rx-depth", "6", "--depth", "4"],
+        server: &[],
+        capture: "perftest-send-bw",
+        messages: (12, 100),
+    },
+    Program {
+        name: "ib_send_lat",
+        client: &["send", "--latency", "-n", "5"],
+        server: &[],
+        capture: "perftest-send-lat",
+        messages: (5, 64),
+    },
+    Program {
+        name: "ib_write_bw",
+        client: &["write", "-n", "5"],
+        server: &[],
+        capture: "perftest-write-bw",
+        messages: (5, 200),
+    },
+    Program {
+        name: "ib_write_lat",
+        client: &["write", "--latency", "-n", "5"],
+        server: &["-n", "5"],
+        capture: "perftest-write-lat",
+        messages: (5, 64),
+    },
+    Program {
+        name: "ib_read_bw",
+        client: &["read", "-n", "5", "--outstanding-reads", "128"],
+        server: &[],
+        capture: "perftest-read-bw",
+        messages: (5, 200),
+    },
+    Program {
+        name: "ib_read_lat",
+        client: &["read", "--latency", "-n", "5", "--outstanding-reads", "128"],
+        server: &[],
+        capture: "perftest-read-lat",
+        messages: (5, 64),
+    },
+];
+
+impl Program {
+    fn size(&self) -> String {
+        self.messages.1.to_string()
+    }
+
+    fn server(&self, more: &[&str]) -> Server {
+        let size = self.size();
+        let known = ["rdma", "serve", "--port", "0", "--once", "--perftest", self.name, "--size", &size];
+        Server::start(&[&known, self.server, more].concat())
+    }
+
+    /// The client's end: its figures.
+    fn client(&self, server: SocketAddr, more: &[&str]) -> Value {
+        let (size, target) = (self.size(), server.to_string());
+        let known = ["--perftest", "--json", "--size", &size, &target];
+        let document = run(&[&["rdma"], self.client, &known, more].concat()).json();
+        let summary = document["summary"].clone();
+        assert_valid("rdma", &summary);
+        assert_eq!(summary["complete"], true);
+        assert_eq!(summary["requested"]["perftest"], true);
+        summary
+    }
+
+    fn capture(&self) -> PathBuf {
+        format!("{}/../../fixtures/iwarp/{}.pcap", env!("CARGO_MANIFEST_DIR"), self.capture).into()
+    }
+
+    fn latency(&self) -> bool {
+        self.name.ends_with("_lat")
+    }
+}
+
+/// A server of ours in a process of its own.
+struct Server {
+    child: Option<Child>,
+    address: SocketAddr,
+}
+
+impl Server {
+    fn start(arguments: &[&str]) -> Self {
+        let mut child = clearstream(arguments).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let address = line.strip_prefix("listening on ").and_then(|rest| rest.split([' ', ';']).next());
+        let address = address.unwrap_or_else(|| panic!("{line:?}")).parse().unwrap();
+        Self { child: Some(child), address }
+    }
+
+    /// What it has told of its client.
+    fn end(mut self) -> Run {
+        finish(self.child.take().unwrap(), PATIENCE)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+#[test]
+fn each_program_runs_against_itself_with_both_kinds_of_progress() {
+    for program in &PROGRAMS {
+        for progress in ["inline", "offloaded"] {
+            let server = program.server(&["--progress", progress]);
+            let summary = program.client(server.address, &["--progress", progress]);
+            let result = &summary["results"][0];
+            let (count, size) = program.messages;
+            assert_eq!(result["forward"]["message_count"], count, "{}", program.name);
+            assert_eq!(result["forward"]["bytes"], count * size);
+            assert_eq!(result["latency"].is_object(), program.latency());
+            assert_eq!(result["far_cpu_ns"], Value::Null, "perftest does not say");
+            let run = server.end();
+            let told = run.stderr.clone();
+            assert_eq!(run.code(), 0, "{told}");
+            assert!(told.contains(&format!(": {}, 1 queue pair", program.name)), "{told}");
+            if program.name != "ib_read_lat" {
+                assert!(told.contains(&format!("{count} messages of {size} B")), "{told}");
+            }
+        }
+    }
+}
+
+#[test]
+fn several_queue_pairs_and_more_messages_than_receives() {
+    for (name, operation) in [("ib_send_bw", "send"), ("ib_write_bw", "write"), ("ib_read_bw", "read")] {
+        let server = Server::start(&[
+            "rdma",
+            "serve",
+            "--port",
+            "0",
+            "--once",
+            "--perftest",
+            name,
+            "-q",
+            "3",
+            "--rx-depth",
+            "16",
+        ]);
+        let target = server.address.to_string();
+        let arguments =
+            ["--perftest", "--json", "-q", "3", "-n", "700", "-s", "3000", "--rx-depth", "16", &target];
+        let document = run(&[&["rdma", operation], arguments.as_slice()].concat()).json();
+        assert_eq!(document["summary"]["results"][0]["forward"]["message_count"], 2100);
+        let told = server.end().stderr;
+        assert!(told.contains("3 queue pairs; 2100 messages of 2.93 KiB"), "{told}");
+    }
+}
+
+/// Our client, against what perftest's server said.
+#[test]
+fn a_client_is_answered_by_a_captured_server() {
+    for program in &PROGRAMS {
+        let play = Play::of(&program.capture(), 1);
+        let expected = play.expected();
+        let (address, played) = play.serve();
+        let summary = program.client(address, &["--no-crc"]);
+        let heard = played.join().unwrap();
+        assert_eq!(summary["results"][0]["forward"]["message_count"], program.messages.0);
+        same_talk(program.name, &heard[0], &expected[0]);
+        assert_eq!(heard[1].setup, expected[1].setup, "{}", program.name);
+        assert_eq!(shapes(&heard[1].fpdus), shapes(&expected[1].fpdus), "{}", program.name);
+        if program.name == "ib_write_lat" {
+            assert_eq!(stamps(&heard[1].fpdus), stamps(&expected[1].fpdus));
+        }
+    }
+}
+
+/// Our server, against what perftest's client said.
+#[test]
+fn a_server_answers_a_captured_client() {
+    for program in &PROGRAMS {
+        let server = program.server(&[]);
+        let play = Play::of(&program.capture(), 0);
+        let (expected, own) = (play.expected(), play.own());
+        let heard = play.connect(server.address);
+        let told = server.end().stderr;
+        same_talk(program.name, &heard[0], &expected[0]);
+        let name = program.name;
+        match name {
+            "ib_send_bw" => {
+                // The counts that it tells are its own, and end with all.
+                let counts: Vec<u32> = heard[1].fpdus.iter().map(|fpdu| word(&fpdu.payload)).collect();
+                assert!(counts.is_sorted(), "{counts:?}");
+                assert_eq!(counts.last(), Some(&12));
+                assert_eq!(expected[1].fpdus.iter().map(|fpdu| word(&fpdu.payload)).last(), Some(12));
+            }
+            "ib_send_lat" => assert_eq!(shapes(&heard[1].fpdus), shapes(&own.fpdus), "as it was sent to it"),
+            "ib_write_lat" => {
+                assert_eq!(shapes(&heard[1].fpdus), shapes(&expected[1].fpdus));
+                assert_eq!(stamps(&heard[1].fpdus), [1, 2, 3, 4, 5]);
+            }
+            _ => assert_eq!(shapes(&heard[1].fpdus), shapes(&expected[1].fpdus), "{name}"),
+        }
+        if name.ends_with("_bw") {
+            let (count, size) = program.messages;
+            assert!(told.contains(&format!("{count} messages of {size} B")), "{told}");
+        }
+    }
+}
+
+/// The words are the captured ones, but for what is each host's own: in
+/// introductions all but the outstanding Reads, and what a server says to
+/// figures.
+fn same_talk(name: &str, heard: &Heard, expected: &Heard) {
+    assert_eq!(heard.setup, expected.setup, "{name}");
+    assert_eq!(heard.fpdus.len(), expected.fpdus.len(), "{name}");
+    for (number, (ours, theirs)) in heard.fpdus.iter().zip(&expected.fpdus).enumerate() {
+        let (ours, theirs) = (&ours.payload, &theirs.payload);
+        assert_eq!(ours.len(), theirs.len(), "{name}: word {number}");
+        if ![56, 8].contains(&ours.len()) {
+            assert_eq!(ours, theirs, "{name}: word {number}");
+        }
+    }
+    let places = |heard: &Heard| heard.fpdus.iter().filter_map(introduced).count();
+    assert!(places(heard) > 0 && places(heard) <= places(expected), "{name}");
+}
+
+fn shapes(fpdus: &[Fpdu]) -> Vec<(u8, usize)> {
+    fpdus.iter().map(|fpdu| (fpdu.opcode, fpdu.payload.len())).collect()
+}
+
+fn stamps(fpdus: &[Fpdu]) -> Vec<u8> {
+    fpdus.iter().filter_map(|fpdu| fpdu.payload.last().copied()).collect()
+}
+
+fn word(payload: &[u8]) -> u32 {
+    u32::from_le_bytes(payload.try_into().unwrap())
+}
+
+#[test]
+fn refuses_what_perftest_does_not_do() {
+    let refused = |arguments: &[&str], words: &[&str]| {
+        run(&[&["rdma"], arguments].concat()).refused(2, words);
+    };
+    refused(
+        &["write", "--perftest", "--latency", "-q", "2", "127.0.0.1"],
+        &["ib_write_lat has one queue pair"],
+    );
+    refused(&["send", "--perftest", "--sizes", "1,2", "127.0.0.1"], &["ib_send_bw must know the size"]);
+    refused(&["read", "--perftest", "-n", "4", "127.0.0.1"], &["perftest takes 5 or more"]);
+    refused(&["send", "--perftest", "--rx-depth", "2", "127.0.0.1"], &["at least 3 receives"]);
+    refused(&["serve", "--perftest", "ib_send_lat", "-q", "2"], &["ib_send_lat has one queue pair"]);
+    refused(&["serve", "--perftest", "ib_send_bw", "--size", "0"], &["1 B to 1 GiB"]);
+}
+
+#[test]
+fn says_what_is_wrong_with_the_other_end() {
+    // One that speaks our own exchange: it takes the first connection for rping's.
+    let server = Server::start(&["rdma", "serve", "--port", "0", "--once"]);
+    let target = server.address.to_string();
+    let wrong = run(&["rdma", "write", "--perftest", "-n", "5", &target]);
+    assert_ne!(wrong.code(), 0);
+    assert_eq!(wrong.stderr.lines().count(), 1, "{}", wrong.stderr);
+}
