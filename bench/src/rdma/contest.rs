@@ -152,7 +152,9 @@ impl Contest {
             let ratio = spread(self.ratios(over, under)).median;
             if ratio.is_finite() {
                 let (met, wanted) = self.judge(bar, ratio);
-                words.push(format!("{wanted}: {}", if met { "met" } else { "**missed**" }));
+                let who =
+                    if self.over.len() > 2 { format!("{} ", self.entries[over].name) } else { String::new() };
+                words.push(format!("{who}{wanted}: {}", if met { "met" } else { "**missed**" }));
             }
         }
         words.join("; ")

@@ -152,10 +152,16 @@ fn one_way(size: u32, amount: Amount, ground: &Ground) -> Result<Contest, BenchE
         write("iWARP, engines, CRC", Moved::Engines, Crc::On),
         write("iWARP, inline", Moved::Inline, Crc::Off),
         write("iWARP, inline, CRC", Moved::Inline, Crc::On),
+        write("iWARP, one core", Moved::Together, Crc::Off),
+        write("iWARP, one core, CRC", Moved::Together, Crc::On),
     ];
+    let ours = entries.len();
     let mut bars = Vec::new();
     for flow in flows(amount, ground)? {
-        bars.extend([(0, entries.len(), Bar::Least(0.95)), (1, entries.len(), Bar::Least(0.80))]);
+        for entry in (0..ours).step_by(2) {
+            bars.push((entry, entries.len(), Bar::Least(0.95)));
+            bars.push((entry + 1, entries.len(), Bar::Least(0.80)));
+        }
         entries.push(flow);
     }
     entries.push(bare("bare TCP, polled", "stream", size, count));
@@ -164,7 +170,7 @@ fn one_way(size: u32, amount: Amount, ground: &Ground) -> Result<Contest, BenchE
         entries.push(peer);
     }
     let contest = Contest::new(format!("One way, messages of {}", size_text(size)), "GB/s", entries);
-    Ok(Contest { over: vec![0, 1, 2, 3], bars, ..contest })
+    Ok(Contest { over: (0..ours).collect(), bars, ..contest })
 }
 
 fn both_ways(size: u32, amount: Amount) -> Contest {
@@ -176,8 +182,9 @@ fn both_ways(size: u32, amount: Amount) -> Contest {
         bare("bare TCP, both ways", "both", size, count),
     ];
     let title = format!("Both directions at once, messages of {}", size_text(size));
-    // As much as two cores give, or as bare TCP gets out of them.
-    let bars = vec![(1, 0, Bar::LeastOr(1.6, 3, 2))];
+    // As much as two cores give, or as bare TCP gets out of them: as a ratio, and
+    // in bytes.
+    let bars = vec![(1, 0, Bar::LeastOr(1.6, 3, 2)), (1, 3, Bar::Least(1.0))];
     Contest { over: vec![1, 3], bars, ..Contest::new(title, "GB/s, both added", entries) }
 }
 
@@ -235,6 +242,8 @@ enum Moved {
     Inline,
     /// An engine; the program sleeps.
     Engines,
+    /// The program, which sleeps while there are none; both ends on one core.
+    Together,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -247,9 +256,13 @@ enum Crc {
 fn iwarp(name: &str, kind: &str, progress: Moved, crc: Crc, size: u32, count: u32) -> Entry {
     let (port, size, count) = (PORT.to_string(), size.to_string(), count.to_string());
     let crc = if crc == Crc::On { "crc" } else { "plain" };
-    let progress = if progress == Moved::Inline { "inline" } else { "engine" };
+    let (progress, core) = match progress {
+        Moved::Inline => ("inline", "1"),
+        Moved::Engines => ("engine", "1"),
+        Moved::Together => ("asleep", "0"),
+    };
     let client = ["iwarp", kind, "127.0.0.1", &port, "0", progress, crc, &size, &count, "1"];
-    own(name, &["iwarp", "serve", &port, "1", progress], &client)
+    own(name, &["iwarp", "serve", &port, core, progress], &client)
 }
 
 fn own(name: &str, server: &[&str], client: &[&str]) -> Entry {

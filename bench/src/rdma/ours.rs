@@ -2,12 +2,13 @@
 //! with messages.
 //!
 //! ```text
-//! clearstream-bench iwarp serve PORT CORE inline|engine
-//! clearstream-bench iwarp send|write|stream|both|many ADDRESS PORT CORE inline|engine plain|crc SIZE COUNT QUEUE_PAIRS
+//! clearstream-bench iwarp serve PORT CORE inline|asleep|engine
+//! clearstream-bench iwarp send|write|stream|both|many ADDRESS PORT CORE inline|asleep|engine plain|crc SIZE COUNT QUEUE_PAIRS
 //! ```
 //!
-//! `inline` polls and never sleeps; `engine` has an engine move the bytes and
-//! sleeps meanwhile.
+//! `inline` polls and never sleeps; `asleep` moves the bytes itself too, and
+//! sleeps while there are none; `engine` has an engine move the bytes and sleeps
+//! meanwhile.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -154,12 +155,12 @@ impl Adapter {
     fn open(core: u32, progress: &str, size: u32, queue_pairs: u32) -> Result<Self, Failure> {
         let sleeps = progress != "inline";
         let progress = match progress {
-            "inline" => {
+            "inline" | "asleep" => {
                 affinity::pin_to(core)?;
                 Progress::Inline
             }
             "engine" => Progress::Offloaded { cores: vec![core] },
-            other => return Err(format!("{other} is neither inline nor engine").into()),
+            other => return Err(format!("{other} is none of inline, asleep and engine").into()),
         };
         let rnic = Rnic::open(RnicOptions { progress, ..RnicOptions::default() })?;
         let domain = ProtectionDomain::new(&rnic);
