@@ -217,3 +217,61 @@ impl Source {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(unsafe_code, reason = "memory of others is registered by unsafe functions")]
+mod tests {
+    use std::ptr::NonNull;
+
+    use super::*;
+    use crate::memory::{Access, MemoryTable, raw};
+    use crate::mpa::Agreed;
+    use crate::rdmap::queue;
+    use crate::work::Segment;
+
+    const BYTES: usize = 40_000;
+
+    /// The FPDU of a message of a few bytes.
+    fn few(framer: &mut Framer) -> Vec<u8> {
+        let kind = Kind::Untagged { opcode: Opcode::Send, queue: queue::SEND, msn: 1, invalidate: Stag(0) };
+        let mut batch = Batch::default();
+        Message::of_bytes(kind, b"after it", 0).segment(1400, framer, &mut batch).unwrap();
+        batch.close_bytes();
+        std::mem::take(batch.arena())
+    }
+
+    #[test]
+    fn a_segment_whose_memory_went_leaves_the_batch_and_the_next_crc_as_they_were() {
+        let table = MemoryTable::new();
+        let domain = table.allocate_domain();
+        let mut memory = vec![7u8; BYTES];
+        let base = NonNull::new(memory.as_mut_ptr()).unwrap();
+        // SAFETY: kept until the end of this function, and deregistered before.
+        let stag =
+            unsafe { raw::register(&table, domain, base, BYTES, 0, Access::LOCAL_WRITE, 0, None).unwrap() };
+        let span = table.local(domain, Segment { stag, address: 0, length: BYTES as u32 }, false).unwrap();
+        let kind = Kind::Tagged { opcode: Opcode::Write, stag: Stag(9), address: 0 };
+        let mut message = Message::new(kind, Source::memory(Spans::from_elem(span, 1)), BYTES as u32, 0);
+        let agreed = Agreed {
+            crc: true,
+            markers_out: false,
+            markers_in: false,
+            large_fpdus: false,
+            revision: 2,
+            ird: 1,
+            ord: 1,
+            rtr: None,
+            initiator: true,
+        };
+        let (mut framer, mut batch) = (Framer::new(&agreed), Batch::default());
+        let before = few(&mut framer);
+        let position = framer.position();
+
+        table.deregister(stag).unwrap();
+        message.segment(65_000, &mut framer, &mut batch).unwrap_err();
+        batch.close_bytes();
+        assert!(batch.is_empty() && framer.position() == position);
+        // Each FPDU has a CRC of its own: the same bytes once more.
+        assert_eq!(few(&mut framer), before);
+    }
+}

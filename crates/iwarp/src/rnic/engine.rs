@@ -82,7 +82,11 @@ fn run(driver: &Driver, stop: &AtomicBool, spin: Duration) {
             continue;
         }
         empty += 1;
-        if empty.is_multiple_of(TURNS_PER_YIELD) { thread::yield_now() } else { hint::spin_loop() }
+        if empty.is_multiple_of(TURNS_PER_YIELD) {
+            thread::yield_now()
+        } else {
+            hint::spin_loop()
+        }
         if !empty.is_multiple_of(TURNS_PER_CLOCK) && !spin.is_zero() {
             continue;
         }
