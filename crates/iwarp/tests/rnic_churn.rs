@@ -63,12 +63,15 @@ fn resident_bytes() -> u64 {
 
 #[test]
 fn ten_thousand_connections_leave_nothing() {
+    let before = descriptors();
+    // An engine may be the last to let go of its RNIC, and ends then.
+    let all_closed = || until("every descriptor is closed", || descriptors() == before);
     for options in [inline(), offloaded()] {
         cycles(&options, WARM_UP);
-        let (before, resident) = (descriptors(), resident_bytes());
+        all_closed();
+        let resident = resident_bytes();
         cycles(&options, CYCLES);
-        // An engine may be the last to let go of its RNIC, and ends then.
-        until("every descriptor is closed", || descriptors() == before);
+        all_closed();
         // Less than a cache line for each would be 300 KiB.
         let grown = resident_bytes().saturating_sub(resident);
         assert!(grown < 256 << 10, "{grown} bytes more after {CYCLES} connections");
