@@ -141,7 +141,7 @@ impl Server {
         let own = own_introductions(&lanes, None, reads);
         let far = introduce(&control, false, self.service.program, &own, stop)?;
         let duty = match (self.service.program.operation, self.service.program.latency) {
-            (RdmaOperation::Send, false) => Duty::Intake(Intake::new(far)),
+            (RdmaOperation::Send, false) => Duty::Intake(Box::new(Intake::new(far))),
             (RdmaOperation::Send, true) => {
                 Duty::Exchange(Box::new(Exchange::new(RdmaOperation::Send, far[0], 0)))
             }
@@ -219,7 +219,7 @@ const MOST_CYCLE_BYTES: u64 = 2 << 20;
 #[derive(Debug)]
 enum Duty {
     /// It takes Sends.
-    Intake(Intake),
+    Intake(Box<Intake>),
     /// It answers messages.
     Exchange(Box<Exchange>),
     /// Nothing, but with inline progress somebody must move bytes.

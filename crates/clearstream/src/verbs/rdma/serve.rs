@@ -60,25 +60,30 @@ struct PerftestArgs {
 
 /// perftest's programs.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-#[value(rename_all = "snake_case")]
 enum PerftestProgram {
-    IbSendBw,
-    IbSendLat,
-    IbWriteBw,
-    IbWriteLat,
-    IbReadBw,
-    IbReadLat,
+    #[value(name = "ib_send_bw")]
+    SendBw,
+    #[value(name = "ib_send_lat")]
+    SendLat,
+    #[value(name = "ib_write_bw")]
+    WriteBw,
+    #[value(name = "ib_write_lat")]
+    WriteLat,
+    #[value(name = "ib_read_bw")]
+    ReadBw,
+    #[value(name = "ib_read_lat")]
+    ReadLat,
 }
 
 impl PerftestProgram {
     fn program(self) -> Program {
         let (operation, latency) = match self {
-            Self::IbSendBw => (RdmaOperation::Send, false),
-            Self::IbSendLat => (RdmaOperation::Send, true),
-            Self::IbWriteBw => (RdmaOperation::Write, false),
-            Self::IbWriteLat => (RdmaOperation::Write, true),
-            Self::IbReadBw => (RdmaOperation::Read, false),
-            Self::IbReadLat => (RdmaOperation::Read, true),
+            Self::SendBw => (RdmaOperation::Send, false),
+            Self::SendLat => (RdmaOperation::Send, true),
+            Self::WriteBw => (RdmaOperation::Write, false),
+            Self::WriteLat => (RdmaOperation::Write, true),
+            Self::ReadBw => (RdmaOperation::Read, false),
+            Self::ReadLat => (RdmaOperation::Read, true),
         };
         Program { operation, latency }
     }
