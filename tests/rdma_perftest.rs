@@ -229,7 +229,7 @@ fn a_server_answers_a_captured_client() {
                 let counts: Vec<u32> = heard[1].fpdus.iter().map(|fpdu| word(&fpdu.payload)).collect();
                 assert!(counts.is_sorted(), "{counts:?}");
                 assert_eq!(counts.last(), Some(&12));
-                assert_eq!(expected[1].fpdus.iter().map(|fpdu| word(&fpdu.payload)).last(), Some(12));
+                assert_eq!(expected[1].fpdus.last().map(|fpdu| word(&fpdu.payload)), Some(12));
             }
             "ib_send_lat" => assert_eq!(shapes(&heard[1].fpdus), shapes(&own.fpdus), "as it was sent to it"),
             "ib_write_lat" => {
