@@ -86,6 +86,26 @@ fn frame(framer: &mut Framer, header: Header, payload: &[u8], stream: &mut Vec<u
 
 /// RFC 5044, section 4.5, with the segment sizes of Ethernet and of loopback.
 #[test]
+fn an_fpdu_that_was_forgotten_halfway_leaves_the_next_as_it_would_be() {
+    let mut framer = Framer::new(&agreed(true, false));
+    let mut whole = Vec::new();
+    frame(&mut framer, dumped(2), &[0; 24], &mut whole);
+    let position = framer.position();
+
+    let mut left = Vec::new();
+    framer.begin(4000, &mut left);
+    framer.bytes(&[0x41, 0x43], &mut left);
+    framer.appended(&[9; 3000]);
+    framer.forget();
+    assert_eq!(framer.position(), position);
+    let mut again = Vec::new();
+    frame(&mut framer, dumped(2), &[0; 24], &mut again);
+    assert_eq!(again, whole);
+    let sum = crc_fast::crc32_iscsi(&again[..again.len() - 4]);
+    assert_eq!(again[again.len() - 4..], sum.to_le_bytes());
+}
+
+#[test]
 fn an_fpdu_of_the_largest_ulpdu_fits_in_a_segment() {
     // 1460 - (6 + 4 * 3 + 0), 1448 - 6, 1500 - 40 - 12 is a multiple of four.
     assert_eq!(mulpdu(1460, true), 1442);
