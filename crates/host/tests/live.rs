@@ -105,13 +105,16 @@ fn captured(options: CaptureOptions) -> (Vec<u8>, HostReport) {
 
 #[test]
 fn a_captured_host_gives_the_report_of_the_live_one() {
-    let (bundle, recorded) = captured(KEEP_NAME);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("host.tar.gz");
-    fs::write(&path, &bundle).unwrap();
-    let opened = capture::open(&path).unwrap();
     // To the last count, beside the report made from the same reads.
-    assert_eq!(inspect(&opened), recorded);
+    alike_in_one_of(|| {
+        let (bundle, recorded) = captured(KEEP_NAME);
+        fs::write(&path, &bundle).unwrap();
+        (inspect(&capture::open(&path).unwrap()), recorded)
+    });
+    let opened = capture::open(&path).unwrap();
+    let recorded = inspect(&opened);
     let look = folder.path().join("look.tar.gz");
     alike_in_one_of(|| {
         let mut bundle = Vec::new();
@@ -122,7 +125,7 @@ fn a_captured_host_gives_the_report_of_the_live_one() {
     });
     let counters = clearstream_host::counters::read(&opened);
     assert!(counters.missing.is_empty(), "{:?}", counters.missing);
-    assert_eq!(inspect(&capture::open(&path).unwrap()).name, recorded.name);
+    assert_eq!(said("uname", &["-n"]).unwrap().trim(), recorded.name);
     // A capture of the captured one is the same host once more.
     let mut again = Vec::new();
     capture::write_with(&opened, &mut again, KEEP_NAME).unwrap();
