@@ -21,12 +21,22 @@ fn median(list: &Value) -> f64 {
 fn root_untuned_hosts_are_tuned_step_by_step_and_proven_better() {
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("improve.html");
-    let mut command = clearstream(&["improve", "--lab", "wan-1650km-defaults", "--json", "--pairs", "5"]);
-    command
-        .args(["-t", "1s", "-O", "1s", "--diagnosis-budget", "15s", "--budget", "30s", "--html"])
-        .arg(&page);
-    command.env("CLEARSTREAM_PLANS", folder.path());
-    let found = finish(command.spawn().unwrap(), Duration::from_secs(240)).json();
+    let improved = || {
+        let mut command = clearstream(&["improve", "--lab", "wan-1650km-defaults", "--json", "--pairs", "5"]);
+        command
+            .args(["-t", "1s", "-O", "1s", "--diagnosis-budget", "15s", "--budget", "30s", "--html"])
+            .arg(&page);
+        command.env("CLEARSTREAM_PLANS", folder.path());
+        finish(command.spawn().unwrap(), Duration::from_secs(240)).json()
+    };
+    // Where other programs leave the hosts no processor time there is nothing to
+    // tune, and it says so without a step.
+    let mut found = improved();
+    for _ in 0..2 {
+        if found["steps"].as_array().is_some_and(Vec::is_empty) {
+            found = improved();
+        }
+    }
     assert_valid("improvement", &found);
     let first = &found["steps"][0];
     assert!(first["candidate"]["title"].as_str().unwrap().contains("tcp_wmem"), "{first}");
