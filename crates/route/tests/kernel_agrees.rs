@@ -146,27 +146,15 @@ fn rule_words(rule: &RuleEntry) -> String {
 /// processor (`rt6_get_pcpu_route`, net/ipv6/route.c): a route of another table
 /// that has the same nexthop then gives its table to the answer.
 fn shares_nexthop(routing: &HostRouting, table: u32, via: &str) -> bool {
-    let goes = |id: u32| {
-        routing.nexthops.iter().any(|nexthop| {
-            nexthop.id == id
-                && matches!(&nexthop.target, NexthopTarget::Gateway { via: gateway, .. } if gateway.to_string() == via)
-        })
-    };
-    let targets =
-        routing.routes.iter().filter(|route| route.table == table).filter_map(|route| match route.action {
-            RouteAction::Nexthop(id) => Some(id),
-            _ => None,
-        });
-    targets.flat_map(|id| [id].into_iter().chain(members(routing, id))).any(goes)
-}
-
-/// The nexthops of a group.
-fn members(routing: &HostRouting, id: u32) -> Vec<u32> {
-    let target = routing.nexthops.iter().find(|nexthop| nexthop.id == id).map(|nexthop| &nexthop.target);
-    match target {
-        Some(NexthopTarget::Group { members, .. }) => members.iter().map(|member| member.id).collect(),
-        _ => Vec::new(),
-    }
+    let target = |id| routing.nexthops.iter().find(|nexthop| nexthop.id == id).map(|nexthop| &nexthop.target);
+    let goes = |id| matches!(target(id), Some(NexthopTarget::Gateway { via: gateway, .. }) if gateway.to_string() == via);
+    routing.routes.iter().filter(|route| route.table == table).any(|route| match route.action {
+        RouteAction::Nexthop(id) => match target(id) {
+            Some(NexthopTarget::Group { members, .. }) => members.iter().any(|member| goes(member.id)),
+            _ => goes(id),
+        },
+        _ => false,
+    })
 }
 
 /// Looks packets up on paper and in the kernel. Sources are addresses of the

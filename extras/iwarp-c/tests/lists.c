@@ -4,20 +4,11 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
+#include "check.h"
 #include "clearstream_iwarp.h"
-
-#define CHECK(condition)                                                                            \
-    do {                                                                                            \
-        if (!(condition)) {                                                                         \
-            fprintf(stderr, "%s:%d: %s; last error: %s\n", __FILE__, __LINE__, #condition,          \
-                    iwarp_error_message());                                                         \
-            exit(1);                                                                                \
-        }                                                                                           \
-    } while (0)
 
 enum { WAIT_MS = 10000, DESCRIPTORS = 256, COUNT = 8, MANY = 1000, DEPTH = 2 * COUNT };
 

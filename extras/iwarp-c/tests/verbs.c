@@ -4,19 +4,10 @@
 
 #include <poll.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "check.h"
 #include "clearstream_iwarp.h"
-
-#define CHECK(condition)                                                                            \
-    do {                                                                                            \
-        if (!(condition)) {                                                                         \
-            fprintf(stderr, "%s:%d: %s; last error: %s\n", __FILE__, __LINE__, #condition,          \
-                    iwarp_error_message());                                                         \
-            exit(1);                                                                                \
-        }                                                                                           \
-    } while (0)
 
 enum { WAIT_MS = 10000, MEMORY = 8192, ALL = 31 };
 

@@ -125,8 +125,9 @@ pub(super) struct Attempt {
     /// What came of the Reply, while the peer settles.
     replied: Option<Replied>,
     began: Instant,
-    /// For all of it, and for what is waited for now.
+    /// When all of it ends at the latest.
     last: Instant,
+    /// When what is waited for now ends.
     end: Instant,
 }
 
