@@ -92,6 +92,24 @@ fn root_a_lab_keeps_no_lock_of_who_started_it() {
     assert!(again.success(), "the lock is still held");
 }
 
+/// SIGKILL leaves no time to take a lab down; its keeper does that then.
+#[test]
+fn root_a_lab_made_for_one_command_ends_with_it_also_when_that_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = lab_file(folder.path(), "e2e-owned", "");
+    let state = Path::new("/run/clearstream/labs/e2e-owned/state.json");
+    let mut command = clearstream(&["flow", "--lab", file.to_str().unwrap(), "-t", "60s"]);
+    let mut flow = command.stdout(std::process::Stdio::null()).spawn().unwrap();
+    eventually(Duration::from_secs(30), "the lab is up", || state.exists() && children(flow.id()).len() >= 2);
+    let known: serde_json::Value = serde_json::from_str(&fs::read_to_string(state).unwrap()).unwrap();
+    let keeper = u32::try_from(known["keeper_pid"].as_u64().unwrap()).unwrap();
+    assert!(alive(keeper));
+    flow.kill().unwrap();
+    flow.wait().unwrap();
+    eventually(Duration::from_secs(30), "the keeper has ended", || !alive(keeper));
+    eventually(Duration::from_secs(10), "the lab's folder is gone", || !state.exists());
+}
+
 #[test]
 fn root_a_lab_without_privilege_says_what_is_missing() {
     // A copy where everybody may run it: the build folder may be private.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use clearstream_control::{Peer, pairing::Pairing, ssh_command, tls};
-use clearstream_lab::{LabError, RunningLab};
+use clearstream_lab::{LabError, OwnedLab, RunningLab};
 
 use crate::{exit::CommandError, verbs::lab::keeper_command};
 
@@ -51,8 +51,8 @@ pub struct Endpoints {
     pub client_address: Option<IpAddr>,
     /// The lab they are in.
     pub lab: Option<RunningLab>,
-    /// Lab to take down at the end because this command brought it up.
-    own_lab: Option<String>,
+    /// The lab that this command brought up; it goes down with these endpoints.
+    _own_lab: Option<OwnedLab>,
 }
 
 impl Endpoints {
@@ -100,7 +100,7 @@ impl Endpoints {
             server_address,
             client_address,
             lab: None,
-            own_lab: None,
+            _own_lab: None,
         })
     }
 
@@ -109,7 +109,8 @@ impl Endpoints {
             Ok(lab) => (lab, None),
             Err(LabError::NotRunning { .. }) => {
                 let file = clearstream_lab::file::load(name)?;
-                (clearstream_lab::up(&file, keeper_command()?)?, Some(file.name))
+                let own = clearstream_lab::up_owned(&file, keeper_command()?)?;
+                (own.lab().clone(), Some(own))
             }
             Err(error) => return Err(error.into()),
         };
@@ -133,18 +134,9 @@ impl Endpoints {
             server_address: path.address.map_or_else(|| lab.address(&server), Ok)?,
             client_address: Some(lab.address(&client)?),
             lab: Some(lab),
-            own_lab,
+            _own_lab: own_lab,
         };
         Ok(endpoints)
-    }
-}
-
-impl Drop for Endpoints {
-    fn drop(&mut self) {
-        if let Some(name) = self.own_lab.take() {
-            // The agents inside die with their namespaces' keeper.
-            let _ = clearstream_lab::down(&name);
-        }
     }
 }
 

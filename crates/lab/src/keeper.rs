@@ -14,7 +14,10 @@ use clearstream_schema::{
     CoreList,
     lab::{LabFile, LabHost, LabSwitch},
 };
-use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    stdio::{dup2_stderr, dup2_stdin, dup2_stdout},
+};
 
 use crate::{
     LabError,
@@ -26,15 +29,16 @@ use crate::{
     node::Node,
     state::{self, Folder, HostState, Lock, State},
     switches::Switch,
-    wire::{Answer, Request, Started, read_line, write_line},
+    wire::{Answer, Request, Start, Started, read_line, write_line},
 };
 
 /// How long a client of the control socket may take to say what it wants.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Holds a lab: reads its file as JSON from standard input, makes it, says so
-/// on standard output, leaves the terminal, and answers until it is told to
-/// stop. For the hidden command that [`crate::up`] starts.
+/// Holds a lab: reads a [`Start`] as one JSON line from standard input, makes
+/// the lab, reports that on standard output, leaves the terminal, and serves
+/// requests until one is to stop or, for an owned lab, standard input ends. For
+/// the hidden command that [`crate::up`] starts.
 ///
 /// The calling thread must be the one that started this process's hosts, so
 /// call it from `main`.
@@ -42,9 +46,10 @@ pub fn run() -> Result<(), LabError> {
     // Fails only where this process leads a group already, which is as good.
     let _ = rustix::process::setsid();
     let step = "read the lab to hold";
-    let file: LabFile = serde_json::from_reader(stdin().lock())
-        .map_err(|error| LabError::System { step: step.to_owned(), source: error.into() })?;
-    let mut keeper = match Keeper::start(file) {
+    let Start { lab, owned } = read_line(stdin().lock()).map_err(LabError::system(step))?;
+    let owner = owned.then(|| stdin().as_fd().try_clone_to_owned()).transpose();
+    let owner = owner.map_err(LabError::system("keep the pipe of the lab's owner"))?;
+    let mut keeper = match Keeper::start(lab) {
         Ok(keeper) => keeper,
         Err(error) => {
             let sent = Started::Failed(SentError::from(&error));
@@ -56,13 +61,15 @@ pub fn run() -> Result<(), LabError> {
             write_line(File::from(answer), &Started::Ready)
                 .map_err(LabError::system("report that the lab is up"))
         })
-        .and_then(|()| keeper.serve());
+        .and_then(|()| keeper.serve(owner.as_ref()));
     match outcome {
         Ok(client) => {
             keeper.take_down();
-            // Who asked sees the end of the connection when this process has ended.
-            let _ = write_line(&client, &Answer::Done);
-            std::mem::forget(client);
+            if let Some(client) = client {
+                // Who asked sees the end of the connection when this process has ended.
+                let _ = write_line(&client, &Answer::Done);
+                std::mem::forget(client);
+            }
             Ok(())
         }
         Err(error) => {
@@ -217,9 +224,13 @@ impl Keeper {
         }
     }
 
-    /// Answers until somebody asks to stop; gives that connection.
-    fn serve(&mut self) -> Result<UnixStream, LabError> {
+    /// Serves requests until one is to stop, and returns that connection; or
+    /// until the owner's pipe ends, and returns none.
+    fn serve(&mut self, owner: Option<&OwnedFd>) -> Result<Option<UnixStream>, LabError> {
         loop {
+            if self.owner_ended(owner)? {
+                return Ok(None);
+            }
             let Ok((client, _)) = self.listener.accept() else { continue };
             if client.set_read_timeout(Some(REQUEST_TIMEOUT)).is_err() {
                 continue;
@@ -227,11 +238,26 @@ impl Keeper {
             // Who says nothing, or nothing sensible, is left alone.
             let Ok(request) = read_line::<Request>(&client) else { continue };
             if request == Request::Stop {
-                return Ok(client);
+                return Ok(Some(client));
             }
             let answer = self.answer(request).unwrap_or_else(|error| Answer::Failed(SentError::from(&error)));
             // A client that has gone does not matter.
             let _ = write_line(&client, &answer);
+        }
+    }
+
+    /// Waits for a connection, or for the end of the owner's pipe.
+    fn owner_ended(&self, owner: Option<&OwnedFd>) -> Result<bool, LabError> {
+        let Some(owner) = owner else { return Ok(false) };
+        let mut polled = [
+            PollFd::new(&self.listener, PollFlags::IN),
+            // Nothing is ever written there: only its end matters.
+            PollFd::new(owner, PollFlags::empty()),
+        ];
+        match poll(&mut polled, None) {
+            Ok(_) => Ok(polled[1].revents().intersects(PollFlags::HUP | PollFlags::ERR)),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(error) => Err(LabError::system("wait for requests")(error.into())),
         }
     }
 

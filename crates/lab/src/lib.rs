@@ -23,5 +23,5 @@ mod sysctl;
 mod wire;
 
 pub use error::LabError;
-pub use running::{RunningLab, down, list, open, up};
+pub use running::{OwnedLab, RunningLab, down, list, open, up, up_owned};
 pub use state::INSTANCE_VARIABLE;

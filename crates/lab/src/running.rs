@@ -1,10 +1,9 @@
 //! A running lab as its users see it: bring up, find, enter, change, take down.
 
 use std::{
-    io::Write,
     net::IpAddr,
     path::Path,
-    process::{Command, Stdio},
+    process::{ChildStdin, Command, Stdio},
 };
 
 use clearstream_netlink::Prefix;
@@ -18,7 +17,7 @@ use crate::{
     LabError,
     keeper::{no_host, wait_for_end},
     state::{self, Folder, INSTANCE_VARIABLE, State},
-    wire::{Answer, PATIENCE, Request, Started, ask, read_line},
+    wire::{Answer, PATIENCE, Request, Start, Started, ask, read_line, write_line},
 };
 
 /// A handle on a running lab. Dropping it changes nothing.
@@ -31,7 +30,45 @@ pub struct RunningLab {
 /// Brings a lab up and returns when its links work. `keeper` is the command
 /// that calls [`crate::keeper::run`]; it goes on after this process has ended,
 /// and holds nothing that this process was given (locks, pipes).
-pub fn up(file: &LabFile, mut keeper: Command) -> Result<RunningLab, LabError> {
+pub fn up(file: &LabFile, keeper: Command) -> Result<RunningLab, LabError> {
+    start(file, keeper, false).map(|(lab, _)| lab)
+}
+
+/// Brings a lab up as [`up`] does, for this process alone.
+pub fn up_owned(file: &LabFile, keeper: Command) -> Result<OwnedLab, LabError> {
+    let (lab, owner) = start(file, keeper, true)?;
+    Ok(OwnedLab { lab, _owner: owner })
+}
+
+/// A lab that goes down when this is dropped, and when the process that
+/// started it ends, however it ends.
+#[derive(Debug)]
+pub struct OwnedLab {
+    lab: RunningLab,
+    /// The keeper holds the other end of this pipe, and takes the lab down
+    /// when the kernel closes ours.
+    _owner: Option<ChildStdin>,
+}
+
+impl OwnedLab {
+    /// The handle on the lab.
+    pub fn lab(&self) -> &RunningLab {
+        &self.lab
+    }
+}
+
+impl Drop for OwnedLab {
+    fn drop(&mut self) {
+        // Processes inside die with the keeper of their namespaces.
+        let _ = down(&self.lab.state.file.name);
+    }
+}
+
+fn start(
+    file: &LabFile,
+    mut keeper: Command,
+    owned: bool,
+) -> Result<(RunningLab, Option<ChildStdin>), LabError> {
     if Folder::of(&file.name)?.connect()?.is_some() {
         return Err(LabError::NameTaken { name: file.name.clone() });
     }
@@ -41,9 +78,9 @@ pub fn up(file: &LabFile, mut keeper: Command) -> Result<RunningLab, LabError> {
         .stdout(Stdio::piped())
         .spawn()
         .map_err(LabError::system("start the process that holds the lab"))?;
-    let text = serde_json::to_vec(file)
-        .map_err(|error| LabError::System { step: "describe the lab".to_owned(), source: error.into() })?;
-    let told = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(&text));
+    let mut owner = child.stdin.take();
+    let message = Start { lab: file.clone(), owned };
+    let sent = owner.as_mut().map_or(Ok(()), |stdin| write_line(stdin, &message));
     // A keeper that ended early has said why, which is the better message.
     let started = child
         .stdout
@@ -52,14 +89,14 @@ pub fn up(file: &LabFile, mut keeper: Command) -> Result<RunningLab, LabError> {
         .and_then(read_line::<Started>);
     // Nobody else waits for it, and it must not stay as a zombie of ours.
     std::thread::spawn(move || child.wait());
-    told.map_err(LabError::system("tell the process that holds the lab what to do")).or_else(|error| {
+    sent.map_err(LabError::system("describe the lab to the process that holds it")).or_else(|error| {
         match started {
             Ok(_) => Ok(()),
             Err(_) => Err(error),
         }
     })?;
     match started.map_err(LabError::system("hear from the process that holds the lab"))? {
-        Started::Ready => open(&file.name),
+        Started::Ready => Ok((open(&file.name)?, owner)),
         Started::Failed(error) => Err(error.into()),
     }
 }

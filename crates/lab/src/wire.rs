@@ -8,7 +8,7 @@ use std::{
 
 use clearstream_schema::{
     CoreList,
-    lab::{DelayLineStats, LabFault},
+    lab::{DelayLineStats, LabFault, LabFile},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -18,6 +18,15 @@ use crate::error::SentError;
 const LONGEST_LINE: u64 = 1 << 20;
 /// How long the other side may be silent.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a keeper reads from its standard input before it makes the lab.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct Start {
+    pub(crate) lab: LabFile,
+    /// The lab goes down when standard input ends, that is, when its starter does.
+    pub(crate) owned: bool,
+}
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
