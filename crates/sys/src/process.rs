@@ -8,15 +8,15 @@ use std::{
 };
 
 /// Makes the child of `command` die with the thread that starts it, and leaves
-/// Ctrl-C to us.
+/// Ctrl-C and hangups to us.
 ///
 /// `PR_SET_PDEATHSIG` fires when the *thread* that forked ends, not the process
 /// (prctl(2)), so start the child from a thread that lives as long as the child
 /// should. The setting is lost when the child runs a set-user-ID program.
 ///
-/// SIGINT is ignored in the child (kept over `exec`): a terminal sends Ctrl-C
-/// to the whole foreground group, and it is the controller that then ends its
-/// agents in order. ssh(1) leaves an ignored SIGINT ignored, so prompts for
+/// SIGINT and SIGHUP are ignored in the child (kept over `exec`): a terminal
+/// sends them to the whole foreground group, and it is the controller that then
+/// ends its agents in order. ssh(1) leaves ignored ones ignored, so prompts for
 /// passwords still work, which they would not in a process group of its own.
 pub fn bind_child_to_parent(command: &mut Command) {
     let parent = id();
@@ -28,8 +28,10 @@ pub fn bind_child_to_parent(command: &mut Command) {
             if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
                 return Err(io::Error::last_os_error());
             }
-            if libc::signal(libc::SIGINT, libc::SIG_IGN) == libc::SIG_ERR {
-                return Err(io::Error::last_os_error());
+            for signal in [libc::SIGINT, libc::SIGHUP] {
+                if libc::signal(signal, libc::SIG_IGN) == libc::SIG_ERR {
+                    return Err(io::Error::last_os_error());
+                }
             }
             // The parent may have died before prctl took effect. Zero is a
             // parent outside of the PID namespace that we are in.
@@ -77,6 +79,16 @@ fn close_on_exec_from_three() -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether this process ignores a signal, as nohup(1) arranges for SIGHUP.
+pub fn is_ignored(signal: i32) -> bool {
+    // SAFETY: sigaction(2) with no new action reads the present one into a local.
+    unsafe {
+        let mut present: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &raw mut present) == 0
+            && present.sa_sigaction == libc::SIG_IGN
+    }
 }
 
 /// Host name of this UTS namespace.
@@ -132,9 +144,9 @@ mod tests {
     }
 
     #[test]
-    fn child_ignores_the_interrupt_of_the_terminal() {
+    fn child_ignores_interrupt_and_hangup_of_the_terminal() {
         let mut command = Command::new("sh");
-        command.args(["-c", "kill -INT $$; echo alive"]);
+        command.args(["-c", "kill -INT $$; kill -HUP $$; echo alive"]);
         bind_child_to_parent(&mut command);
         let output = command.output().expect("sh runs");
         assert_eq!(output.stdout, b"alive\n");

@@ -1,0 +1,230 @@
+//! Operators' files: reads with an upper bound, and replacement that leaves
+//! either the old contents or the new ones, never a part (rename(2)).
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Read as _, Write as _},
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+/// Upper bound of files that people write: configurations, plans, studies.
+pub const DOCUMENT_BYTES: u64 = 16 << 20;
+
+/// Links that are followed to the file behind a name (path_resolution(7)).
+const LINKS: usize = 40;
+
+/// Reads a file of at most `limit` bytes.
+///
+/// # Errors
+/// [`io::ErrorKind::FileTooLarge`] as soon as there are more, without reading
+/// them: `/dev/zero` has no end.
+pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let file = File::open(path)?;
+    let known = file.metadata()?;
+    if known.is_file() && known.len() > limit {
+        return Err(too_large(limit));
+    }
+    let mut bytes = Vec::new();
+    file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit { Err(too_large(limit)) } else { Ok(bytes) }
+}
+
+/// Reads a text file of at most `limit` bytes.
+///
+/// # Errors
+/// As [`read`], and [`io::ErrorKind::InvalidData`] when it is not UTF-8.
+pub fn read_text(path: &Path, limit: u64) -> io::Result<String> {
+    String::from_utf8(read(path, limit)?)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not a text file (not UTF-8)"))
+}
+
+fn too_large(limit: u64) -> io::Error {
+    let size = if limit >= 1 << 20 { format!("{} MiB", limit >> 20) } else { format!("{limit} bytes") };
+    io::Error::new(io::ErrorKind::FileTooLarge, format!("it is larger than {size}, the limit of such a file"))
+}
+
+/// Replaces the contents of `path`, or makes it. Devices and pipes are written
+/// to directly.
+///
+/// # Errors
+/// Those of the file system; the old file is then still there.
+pub fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
+    replace_with(path, None, |file| file.write_all(contents))
+}
+
+/// As [`replace`], with what `write` writes, and with this mode (else that of
+/// the old file, or the default for a new one).
+///
+/// # Errors
+/// As [`replace`], and what `write` returns.
+pub fn replace_with<E: From<io::Error>>(
+    path: &Path,
+    mode: Option<u32>,
+    write: impl FnOnce(&mut File) -> Result<(), E>,
+) -> Result<(), E> {
+    let Some(target) = regular_target(path)? else {
+        return write(&mut OpenOptions::new().write(true).open(path)?);
+    };
+    let folder = match target.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let (draft, mut file) = create_draft(folder)?;
+    let fill = || -> Result<(), E> {
+        write(&mut file)?;
+        take_over_attributes(&file, &target, mode)?;
+        file.sync_all()?;
+        Ok(fs::rename(&draft, &target)?)
+    };
+    if let Err(error) = fill() {
+        // The error of the write is the one to report.
+        let _ = fs::remove_file(&draft);
+        return Err(error);
+    }
+    // The new name reaches the disk with its folder (fsync(2)). A file system
+    // that cannot sync a folder has the file all the same.
+    let _ = File::open(folder).and_then(|folder| folder.sync_all());
+    Ok(())
+}
+
+/// The file that is to be replaced, behind links; `None` where `path` is a
+/// device, a pipe, or a descriptor of this process (`/dev/stdout`), which a
+/// rename would take from under its owner.
+fn regular_target(path: &Path) -> io::Result<Option<PathBuf>> {
+    let mut target = path.to_owned();
+    for _ in 0..LINKS {
+        let shared_memory = target.starts_with("/dev/shm");
+        if (target.starts_with("/dev") && !shared_memory) || target.starts_with("/proc") {
+            return Ok(None);
+        }
+        match fs::symlink_metadata(&target) {
+            Ok(found) if found.is_symlink() => {
+                let next = fs::read_link(&target)?;
+                target = target.parent().unwrap_or(Path::new("")).join(next);
+            }
+            Ok(found) if found.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
+            Ok(found) => return Ok(found.is_file().then_some(target)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(target)),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::from(rustix::io::Errno::LOOP))
+}
+
+/// A new file beside the target: rename(2) works within one file system only.
+fn create_draft(folder: &Path) -> io::Result<(PathBuf, File)> {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    loop {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let draft = folder.join(format!(".clearstream-{}-{number}.draft", std::process::id()));
+        match OpenOptions::new().write(true).create_new(true).mode(0o666).open(&draft) {
+            // Left by a process that was killed and had our number.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            opened => return opened.map(|file| (draft, file)),
+        }
+    }
+}
+
+/// Gives the new file the mode and the owner of the old one.
+fn take_over_attributes(file: &File, target: &Path, mode: Option<u32>) -> io::Result<()> {
+    let old = fs::metadata(target).ok();
+    if let Some(old) = &old {
+        let new = file.metadata()?;
+        if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
+            // Without privilege the new file is ours, as a new file would be.
+            let _ = fchown(file, Some(old.uid()), Some(old.gid()));
+        }
+    }
+    match mode.or(old.map(|old| old.mode() & 0o7777)) {
+        Some(mode) => file.set_permissions(fs::Permissions::from_mode(mode)),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder of its own, removed with the test.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("clearstream-{name}-{}", std::process::id()));
+            fs::create_dir_all(&path).expect("temporary folder");
+            Self(path)
+        }
+
+        fn names(&self) -> Vec<String> {
+            let entries = fs::read_dir(&self.0).expect("folder");
+            entries.map(|entry| entry.expect("entry").file_name().into_string().expect("UTF-8")).collect()
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn failed_write_leaves_the_old_file_and_no_draft() {
+        let folder = Folder::new("replace-failed");
+        let path = folder.0.join("plan.json");
+        fs::write(&path, "old").expect("file");
+        let result = replace_with(&path, None, |file| {
+            file.write_all(b"half of the n")?;
+            Err(io::Error::from(io::ErrorKind::StorageFull))
+        });
+        assert_eq!(result.expect_err("disk full").kind(), io::ErrorKind::StorageFull);
+        assert_eq!(fs::read_to_string(&path).expect("old file"), "old");
+        assert_eq!(folder.names(), ["plan.json"]);
+    }
+
+    #[test]
+    fn mode_and_links_stay_and_readers_see_whole_files_only() {
+        let folder = Folder::new("replace-links");
+        let (path, link) = (folder.0.join("plan.json"), folder.0.join("link"));
+        fs::write(&path, "old").expect("file");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("mode");
+        std::os::unix::fs::symlink("plan.json", &link).expect("link");
+        let mut before = File::open(&path).expect("open");
+        replace(&link, b"new").expect("replaced");
+        assert!(fs::symlink_metadata(&link).expect("link").is_symlink());
+        assert_eq!(fs::read_to_string(&path).expect("file"), "new");
+        assert_eq!(fs::metadata(&path).expect("file").mode() & 0o777, 0o640);
+        let mut seen = String::new();
+        before.read_to_string(&mut seen).expect("the old file is still whole");
+        assert_eq!(seen, "old");
+        replace_with(&path, Some(0o755), |file| file.write_all(b"#!")).expect("replaced");
+        assert_eq!(fs::metadata(&path).expect("file").mode() & 0o777, 0o755);
+    }
+
+    #[test]
+    fn devices_are_written_to_and_say_when_they_are_full() {
+        replace(Path::new("/dev/null"), b"anything").expect("null takes all");
+        assert_eq!(
+            replace(Path::new("/dev/full"), b"x").expect_err("full").kind(),
+            io::ErrorKind::StorageFull
+        );
+        assert_eq!(replace(Path::new("/tmp"), b"x").expect_err("folder").kind(), io::ErrorKind::IsADirectory);
+    }
+
+    #[test]
+    fn reads_end_at_the_limit() {
+        let folder = Folder::new("read-limit");
+        let path = folder.0.join("file");
+        fs::write(&path, [b'x'; 100]).expect("file");
+        assert_eq!(read(&path, 100).expect("as large as allowed").len(), 100);
+        assert_eq!(read(&path, 99).expect_err("too large").kind(), io::ErrorKind::FileTooLarge);
+        let endless = read(Path::new("/dev/zero"), DOCUMENT_BYTES).expect_err("endless");
+        assert!(endless.to_string().contains("larger than 16 MiB"), "{endless}");
+        // A sparse file of 10 GB takes no room and is refused by its size alone.
+        File::create(&path).and_then(|file| file.set_len(10 << 30)).expect("sparse file");
+        assert_eq!(read(&path, DOCUMENT_BYTES).expect_err("huge").kind(), io::ErrorKind::FileTooLarge);
+        fs::write(&path, [0xff, 0xfe]).expect("file");
+        assert_eq!(read_text(&path, 10).expect_err("no text").kind(), io::ErrorKind::InvalidData);
+    }
+}
