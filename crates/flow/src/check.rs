@@ -14,6 +14,9 @@ const TRANSFER_MAX: u64 = 256 << 20;
 /// Largest UDP payload over IPv4: 65535 less the headers of 20 and 8.
 pub(crate) const DATAGRAM_MAX: u64 = 65_507;
 
+/// `SO_MAX_PACING_RATE` counts bytes, and takes none for no limit.
+const PACING_MIN_BPS: u64 = 8;
+
 /// Says what to write instead of the first thing that makes no sense.
 pub(crate) fn check(config: &FlowConfig) -> Result<(), Failure> {
     let wrong = |message: String| Err(failure(FailureKind::Invalid, message));
@@ -34,6 +37,9 @@ pub(crate) fn check(config: &FlowConfig) -> Result<(), Failure> {
     }
     if let Some(dscp) = config.dscp.filter(|dscp| *dscp > 63) {
         return wrong(format!("dscp must be 0 to 63 (RFC 2474), not {dscp}"));
+    }
+    if let Some(rate) = config.pacing.filter(|rate| rate.0 < PACING_MIN_BPS) {
+        return wrong(format!("pacing must be at least 8b/s, not {rate}: leave it out for no limit"));
     }
     if config.burst_flows > config.flows {
         return wrong(format!(
@@ -66,6 +72,11 @@ pub(crate) fn check(config: &FlowConfig) -> Result<(), Failure> {
             config.flows
         ));
     }
+    if let Some(ports) = &config.source_ports
+        && let Some(port) = twice(ports)
+    {
+        return wrong(format!("source-ports has {port} twice: each flow needs a port of its own"));
+    }
     if config.steer {
         return wrong(
             "steer is for `clearstream flow`, which finds the ports first: elsewhere write source-ports, as \
@@ -78,7 +89,21 @@ pub(crate) fn check(config: &FlowConfig) -> Result<(), Failure> {
             return wrong(format!("{name} is an empty list: write cores as in 0-3,8, or leave it out"));
         }
     }
-    if config.protocol == Protocol::Udp { check_udp(config) } else { Ok(()) }
+    if config.protocol == Protocol::Udp { check_udp(config) } else { check_stream(config) }
+}
+
+/// The first port that is there more than once.
+fn twice(ports: &[u16]) -> Option<u16> {
+    let mut seen = std::collections::HashSet::new();
+    ports.iter().copied().find(|port| !seen.insert(*port))
+}
+
+fn check_stream(config: &FlowConfig) -> Result<(), Failure> {
+    if config.datagram.is_some() {
+        let message = "datagram is the size of UDP datagrams: leave it out, or write protocol udp";
+        return Err(failure(FailureKind::Invalid, message));
+    }
+    Ok(())
 }
 
 fn check_udp(config: &FlowConfig) -> Result<(), Failure> {
@@ -93,6 +118,11 @@ fn check_udp(config: &FlowConfig) -> Result<(), Failure> {
     if config.congestion_control.is_some() {
         return wrong("UDP has no congestion control: leave it out, or write pacing".to_owned());
     }
+    if config.receive_low_water.is_some() {
+        return wrong(
+            "UDP sockets have no receive low-water mark (socket(7)): leave receive-low-water out".to_owned(),
+        );
+    }
     let least = DATAGRAM_HEADER_BYTES as u64;
     match config.datagram {
         Some(size) if !(least..=DATAGRAM_MAX).contains(&size.0) => {
@@ -104,7 +134,7 @@ fn check_udp(config: &FlowConfig) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use clearstream_schema::{ByteCount, CoreList, TimeSpan};
+    use clearstream_schema::{BitRate, ByteCount, CoreList, TimeSpan};
 
     use super::*;
 
@@ -114,7 +144,7 @@ mod tests {
         let base = FlowConfig::default;
         let udp = || FlowConfig { protocol: Protocol::Udp, ..base() };
         check(&udp()).unwrap();
-        let slips: [(&str, FlowConfig); 14] = [
+        let slips: [(&str, FlowConfig); 19] = [
             ("flows", FlowConfig { flows: 0, ..base() }),
             ("transfer", FlowConfig { transfer: ByteCount(0), ..base() }),
             ("duration", FlowConfig { duration: TimeSpan(0), ..base() }),
@@ -129,11 +159,20 @@ mod tests {
             ("receiver-pause", FlowConfig { receiver_pause: Some(TimeSpan::from_millis(1)), ..udp() }),
             ("method", FlowConfig { method: SendMethod::Sendfile, ..udp() }),
             ("datagram", FlowConfig { datagram: Some(ByteCount(8)), ..udp() }),
+            ("protocol udp", FlowConfig { datagram: Some(ByteCount(1400)), ..base() }),
+            ("low-water", FlowConfig { receive_low_water: Some(ByteCount(4096)), ..udp() }),
+            ("pacing", FlowConfig { pacing: Some(BitRate(0)), ..base() }),
+            ("pacing", FlowConfig { pacing: Some(BitRate(7)), ..udp() }),
+            (
+                "40001 twice",
+                FlowConfig { source_ports: Some(vec![40_001, 40_000, 40_001]), flows: 3, ..base() },
+            ),
         ];
         for (word, config) in slips {
             let failure = check(&config).unwrap_err();
             assert_eq!(failure.kind, FailureKind::Invalid);
             assert!(failure.message.contains(word), "{word}: {failure}");
         }
+        check(&FlowConfig { pacing: Some(BitRate(8)), ..base() }).unwrap();
     }
 }

@@ -105,13 +105,8 @@ fn over_udp(
     size: usize,
     pace: Pace,
 ) -> Result<bool, Failure> {
-    let mut channel = UdpChannel::open(to, secret, size).map_err(|error| {
-        let kind = match error.kind() {
-            io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => FailureKind::Connection,
-            _ => FailureKind::Internal,
-        };
-        Failure { kind, message: format!("cannot send UDP probes to {to}: {error}") }
-    })?;
+    let mut channel = UdpChannel::open(to, secret, size)
+        .map_err(|error| Failure::of_system(&format!("send UDP probes to {to}"), &error))?;
     found.from_address = channel.local_address().map(|address| address.ip());
     match exchange::greet(&mut channel, pace.timeout) {
         Ok(Some(_)) => {}

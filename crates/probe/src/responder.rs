@@ -101,7 +101,7 @@ fn open_failure(address: IpAddr, step: &str, error: &io::Error) -> Failure {
         io::ErrorKind::AddrNotAvailable => (FailureKind::Invalid, "; name an address of this host"),
         io::ErrorKind::AddrInUse => (FailureKind::InUse, ""),
         io::ErrorKind::PermissionDenied => (FailureKind::Unsupported, ""),
-        _ => (FailureKind::Internal, ""),
+        _ => return Failure::of_system(&format!("answer probes on {address}: {step}"), error),
     };
     Failure { kind, message: format!("cannot answer probes on {address}: {step}: {error}{advice}") }
 }

@@ -263,6 +263,8 @@ pub enum FailureKind {
     InUse,
     /// Data connection refused, reset or timed out.
     Connection,
+    /// No route to the other host, or nobody at its address.
+    Unreachable,
     /// A fault of the agent.
     Internal,
 }

@@ -93,7 +93,7 @@ pub struct FlowConfig {
     pub duration: TimeSpan,
     /// Send this much per flow instead of measuring for a time
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "cli", arg(long, short = 'n', value_name = "BYTES"))]
+    #[cfg_attr(feature = "cli", arg(long, short = 'n', value_name = "BYTES", conflicts_with = "duration"))]
     pub bytes: Option<ByteCount>,
     /// Leading part that does not count in the totals
     #[cfg_attr(feature = "cli", arg(long, short = 'O', value_name = "TIME", default_value_t = FlowConfig::default().warm_up))]

@@ -16,6 +16,7 @@ pub mod diagnosis;
 pub mod document;
 pub mod exit;
 pub mod fabric;
+pub mod failure;
 pub mod flow;
 pub mod gateways;
 pub mod host;

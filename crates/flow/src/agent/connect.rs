@@ -82,7 +82,7 @@ fn reach(config: &FlowConfig, server: SocketAddr, part: Part, flow: u32) -> Resu
             }
             Err(error) => {
                 let message = format!("flow {flow}: no connection to {server}: {error}");
-                return Err(failure(FailureKind::Connection, message));
+                return Err(failure(open::connect_kind(&error), message));
             }
         }
     }

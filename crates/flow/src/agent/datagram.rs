@@ -34,7 +34,7 @@ const ANSWERS: usize = 3;
 const LOOK: Duration = Duration::from_millis(200);
 
 fn internal(error: io::Error) -> Failure {
-    failure(FailureKind::Internal, format!("UDP socket: {error}"))
+    Failure::of_system("set a UDP socket up", &error)
 }
 
 /// The socket that hears first words.
@@ -130,7 +130,7 @@ pub(super) fn connect_all(
             let socket = open::open(config, server.ip(), part)?;
             open::bind_client(&socket, server, config, flow)?;
             socket.connect(&server.into()).map_err(|error| {
-                failure(FailureKind::Connection, format!("flow {flow}: no way to {server}: {error}"))
+                failure(open::connect_kind(&error), format!("flow {flow}: no path to {server}: {error}"))
             })?;
             socket.set_read_timeout(Some(REPEAT)).map_err(internal)?;
             introduce(&socket, server, secret, flow)?;
@@ -154,7 +154,7 @@ fn introduce(mut socket: &Socket, server: SocketAddr, secret: Secret, flow: u32)
                 ) => {}
             Err(error) => {
                 let message = format!("flow {flow}: {server} cannot be reached over UDP: {error}");
-                return Err(failure(FailureKind::Connection, message));
+                return Err(failure(open::connect_kind(&error), message));
             }
         }
     }

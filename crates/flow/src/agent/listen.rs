@@ -59,7 +59,7 @@ impl Listener {
         let family = address.unwrap_or(std::net::Ipv4Addr::UNSPECIFIED.into());
         let socket = open::open(config, family, part)?;
         open::bind_server(&socket, address, config)?;
-        let internal = |error: io::Error| failure(FailureKind::Internal, format!("cannot listen: {error}"));
+        let internal = |error: io::Error| Failure::of_system("listen", &error);
         // Two sockets with SO_REUSEADDR may bind one port; only one may listen.
         socket.listen(256).map_err(|error| match error.kind() {
             ErrorKind::AddrInUse => failure(

@@ -121,7 +121,7 @@ impl FlowAgent {
         let thread = thread::Builder::new()
             .name("flow-sampler".into())
             .spawn(move || test.run(sockets, &events))
-            .map_err(|error| failure(FailureKind::Internal, format!("cannot start a thread: {error}")))?;
+            .map_err(|error| Failure::of_system("start a thread", &error))?;
         self.running = Some(Running { number, gate, thread: Some(thread) });
         Ok(())
     }

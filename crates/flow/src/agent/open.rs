@@ -35,12 +35,21 @@ pub(super) struct Part {
 }
 
 fn step<'a>(what: &'a str) -> impl Fn(io::Error) -> Failure + 'a {
-    move |error| {
-        let kind = match error.kind() {
-            io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported => FailureKind::Unsupported,
-            _ => FailureKind::Internal,
-        };
-        failure(kind, format!("cannot {what}: {error}"))
+    move |error| Failure::of_system(what, &error)
+}
+
+/// Kind of failure of a connection that never came about: that the network
+/// does not lead there is not the end of a peer (connect(2); EACCES and EINVAL
+/// are routes of type prohibit and blackhole, ip-route(8)).
+pub(super) fn connect_kind(error: &io::Error) -> FailureKind {
+    match error.kind() {
+        io::ErrorKind::NetworkUnreachable
+        | io::ErrorKind::HostUnreachable
+        | io::ErrorKind::NetworkDown
+        | io::ErrorKind::TimedOut
+        | io::ErrorKind::PermissionDenied
+        | io::ErrorKind::InvalidInput => FailureKind::Unreachable,
+        _ => FailureKind::Connection,
     }
 }
 
@@ -191,7 +200,7 @@ pub(super) fn bind(
                 FailureKind::Unsupported,
                 format!("port {} is reserved for root: choose a {option} above 1023", address.port()),
             ),
-            _ => (FailureKind::Internal, format!("cannot bind to {address}: {error}")),
+            _ => return Failure::of_system(&format!("bind to {address}"), &error),
         };
         failure(kind, advice)
     })

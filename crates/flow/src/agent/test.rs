@@ -97,10 +97,7 @@ impl Test {
                     Ok(worker) => workers.push(worker),
                     Err(error) => {
                         self.gate.stop();
-                        return Err(failure(
-                            FailureKind::Internal,
-                            format!("cannot start a data thread: {error}"),
-                        ));
+                        return Err(Failure::of_system("start a data thread", &error));
                     }
                 }
                 threads += 1;
@@ -217,10 +214,9 @@ impl Test {
                     "memory-node: no memory from node {node} on this host ({error}): `numactl --hardware` lists the nodes"
                 ),
             ),
-            None => failure(
-                FailureKind::Internal,
-                format!("no memory for a transfer of {}: {error}", self.config.transfer),
-            ),
+            None => {
+                Failure::of_system(&format!("get memory for a transfer of {}", self.config.transfer), error)
+            }
         })
     }
 

@@ -5,6 +5,7 @@ mod error;
 mod merge;
 mod notices;
 mod session;
+mod standstill;
 mod summary;
 
 pub use error::FlowError;

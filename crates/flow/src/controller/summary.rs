@@ -11,6 +11,7 @@ use super::{
     cores::{InterruptVotes, SeenCores},
     notices::Evidence,
     receivers, senders,
+    standstill::Standstills,
 };
 
 /// Counts of one side, warm-up excluded.
@@ -61,6 +62,7 @@ pub(super) struct Totals {
     datagrams: Option<(u64, u64)>,
     interrupts: InterruptVotes,
     seen: Vec<SeenCores>,
+    standstills: Standstills,
 }
 
 /// What is known beside the intervals.
@@ -128,12 +130,14 @@ impl Totals {
             datagrams: None,
             interrupts: InterruptVotes::default(),
             seen: Vec::new(),
+            standstills: Standstills::new(config),
         }
     }
 
     /// Takes the next interval.
     pub(super) fn add(&mut self, interval: &Interval) {
         let sides = [(Side::Client, &interval.client), (Side::Server, &interval.server)];
+        self.standstills.add(sides);
         let (senders, receivers) = (senders(self.config.direction), receivers(self.config.direction));
         for (side, facts) in sides {
             let total = match side {
@@ -232,6 +236,8 @@ impl Totals {
             }
             .notices(),
         );
+        notices.extend(self.standstills.notice());
+        let complete = complete && !self.standstills.any();
         FlowSummary {
             seen_cores: self.seen_cores(),
             requested: self.config,

@@ -272,6 +272,6 @@ pub struct FlowSummary {
     /// Capabilities lost, settings not in force, things to know.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<Notice>,
-    /// False when the test ended early; the samples up to then count.
+    /// False when the test ended early, or samples are missing in between; those that are there count.
     pub complete: bool,
 }

@@ -60,7 +60,7 @@ impl Answerer {
         let thread = std::thread::Builder::new()
             .name("route-answer".into())
             .spawn(move || state.run())
-            .map_err(|error| failure(FailureKind::Internal, format!("start a thread: {error}")))?;
+            .map_err(|error| Failure::of_system("start a thread", &error))?;
         Ok(Self { port: port.unwrap_or(0), stop, thread: Some(thread) })
     }
 
@@ -86,7 +86,7 @@ fn listen_failure(here: SocketAddr, error: &io::Error) -> Failure {
             FailureKind::Invalid,
             format!("{} is no address of this host: apply the plan first", here.ip()),
         ),
-        _ => failure(FailureKind::Internal, format!("listen on {here}: {error}")),
+        _ => Failure::of_system(&format!("listen on {here}"), error),
     }
 }
 

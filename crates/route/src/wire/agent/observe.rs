@@ -51,7 +51,7 @@ impl Observer {
                 FailureKind::Unsupported,
                 "observing packets needs CAP_NET_RAW: run the agent as root on gateways",
             ),
-            _ => failure(FailureKind::Internal, format!("observe packets: {error}")),
+            _ => Failure::of_system("observe packets", &error),
         })?;
         // Without CAP_NET_ADMIN the default has to do; what does not fit is counted.
         let _ = force_receive_buffer(&socket, BUFFER_BYTES);
@@ -68,7 +68,7 @@ impl Observer {
         let thread = std::thread::Builder::new()
             .name("route-observe".into())
             .spawn(move || state.run())
-            .map_err(|error| failure(FailureKind::Internal, format!("start a thread: {error}")))?;
+            .map_err(|error| Failure::of_system("start a thread", &error))?;
         Ok(Self { stop, thread: Some(thread) })
     }
 

@@ -93,7 +93,7 @@ impl Run<'_> {
     fn begin(&mut self, place: usize) -> Result<(), Failure> {
         let source = SocketAddr::new(self.flows.source, self.flows.ports[place]);
         let internal =
-            |error: std::io::Error| failure(FailureKind::Internal, format!("flow from {source}: {error}"));
+            |error: std::io::Error| Failure::of_system(&format!("open a flow from {source}"), &error);
         let socket =
             Socket::new(Domain::for_address(source), Type::STREAM, Some(Protocol::TCP)).map_err(internal)?;
         socket.set_nonblocking(true).map_err(internal)?;
