@@ -80,6 +80,10 @@ pub enum StartCause {
     Authentication,
     /// The host is not the one that it was (ssh's known hosts).
     HostKey,
+    /// Descriptors, threads or memory of this host have run out.
+    Limit,
+    /// Something answers, and it is no agent: a login banner, another service.
+    NotAnAgent,
     /// Anything else.
     Other,
 }
@@ -93,6 +97,16 @@ impl PeerError {
         }
     }
 
+    /// What does not keep to the protocol was no agent, or, once it was one, is
+    /// faulty.
+    fn protocol(name: String, reason: String, opened: bool) -> Self {
+        if opened {
+            return Self::Protocol { name, reason };
+        }
+        let message = format!("the other end is not a clearstream agent: {reason}");
+        Self::Start { name, cause: StartCause::NotAnAgent, message }
+    }
+
     /// From the end of a session. `opened`: the agent had said `Hello`.
     pub(crate) fn from_end(name: &str, end: SessionEnd, opened: bool, words: Option<LastWords>) -> Self {
         let name = name.to_owned();
@@ -101,8 +115,8 @@ impl PeerError {
                 Self::Refused { name, failure: Failure { kind, message: reason } }
             }
             SessionEnd::Version(mismatch) => Self::Version { name, message: mismatch.to_string() },
-            SessionEnd::Frame(error) => Self::Protocol { name, reason: error.to_string() },
-            SessionEnd::Protocol(reason) => Self::Protocol { name, reason },
+            SessionEnd::Frame(error) => Self::protocol(name, error.to_string(), opened),
+            SessionEnd::Protocol(reason) => Self::protocol(name, reason, opened),
             SessionEnd::Closed
             | SessionEnd::Goodbye { .. }
             | SessionEnd::EndOfStream { .. }

@@ -22,6 +22,7 @@ pub mod pairing;
 mod peer;
 #[cfg(test)]
 mod peer_tests;
+pub mod rate;
 pub mod session;
 mod ssh;
 pub mod tls;

@@ -10,7 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_schema::control::{AgentEvent, Failure, FailureKind, Hello, Outcome, Reply, Request};
+use clearstream_schema::{
+    control::{AgentEvent, Failure, FailureKind, Hello, Outcome, Reply, Request},
+    failure::limit,
+};
 
 use crate::{
     agent::{Handler, serve_link},
@@ -57,9 +60,10 @@ pub fn spawn(command: Command, name: impl Into<String>) -> Result<Peer, PeerErro
     let (child, pipes) = AgentChild::start(command).map_err(|error| {
         let cause = match error.kind() {
             std::io::ErrorKind::NotFound | std::io::ErrorKind::PermissionDenied => StartCause::Program,
+            _ if limit(&error).is_some() => StartCause::Limit,
             _ => StartCause::Other,
         };
-        let message = format!("cannot start {program}: {error}");
+        let message = format!("{}", Failure::of_system(&format!("start {program}"), &error));
         PeerError::Start { name: name.clone(), cause, message }
     })?;
     let transport = Transport::pipes(pipes.stdout, pipes.stdin);

@@ -1,47 +1,14 @@
-//! Who gets in and when: a bounded number of connections that have not yet
-//! shown who they are, and the turns of those who have.
+//! The turns of paired controllers.
 
 use std::{
     collections::VecDeque,
-    net::{Shutdown, SocketAddr, TcpStream},
+    net::SocketAddr,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Connections on their way in. When there are too many, the oldest is closed:
-/// a paired host needs milliseconds, so it is a stranger who only holds on.
-#[derive(Debug, Default)]
-pub(super) struct Doorway(Mutex<VecDeque<(u64, TcpStream)>>);
-
-/// Connections that may be on their way in at one time.
-const DOORWAY: usize = 16;
-
-impl Doorway {
-    pub(super) fn enter(&self, number: u64, socket: TcpStream) {
-        let mut inside = lock(&self.0);
-        if inside.len() >= DOORWAY
-            && let Some((_, oldest)) = inside.pop_front()
-        {
-            // Closed already is as good.
-            let _ = oldest.shutdown(Shutdown::Both);
-        }
-        inside.push_back((number, socket));
-    }
-
-    pub(super) fn leave(&self, number: u64) {
-        lock(&self.0).retain(|(other, _)| *other != number);
-    }
-
-    pub(super) fn close(&self) {
-        for (_, socket) in lock(&self.0).drain(..) {
-            // Closed already is as good.
-            let _ = socket.shutdown(Shutdown::Both);
-        }
-    }
 }
 
 /// A session that is being served.

@@ -80,7 +80,11 @@ fn explain(name: &str, error: HandshakeError) -> PeerError {
         HandshakeError::Io(error) => start(io_reason(&error)),
         HandshakeError::Tls(error) => match refusal(&error) {
             Some(message) => PeerError::Pairing { name: name.to_owned(), message: message.to_owned() },
-            None => PeerError::Protocol { name: name.to_owned(), reason: error.to_string() },
+            None => PeerError::Start {
+                name: name.to_owned(),
+                cause: StartCause::NotAnAgent,
+                message: format!("what answers is not a clearstream daemon: {error}"),
+            },
         },
     }
 }

@@ -17,6 +17,7 @@ use crate::pairing::{Pairing, PairingError, identity::Identity};
 
 mod admission;
 mod connect;
+mod doorway;
 mod serve;
 mod stream;
 mod verify;

@@ -6,9 +6,10 @@ use std::{
     fmt, io,
     net::{SocketAddr, TcpListener, TcpStream},
     os::fd::AsFd,
+    panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
         mpsc::RecvTimeoutError,
     },
@@ -21,7 +22,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::{AlertDescription, CertificateError, Connection, Error, ServerConnection};
 
 use super::{
-    admission::{Doorway, Turn, Turnstile},
+    admission::{Turn, Turnstile},
+    doorway::Doorway,
     io_reason, server_config,
     stream::{self, HandshakeError},
 };
@@ -29,6 +31,7 @@ use crate::{
     agent::{Handler, Served, await_hello, serve_requests},
     link::{Link, Next, Shared},
     pairing::{self, DEFAULT_PORT, PairingError, Pin},
+    rate::{Admission, LogLimit},
     session::{HELLO_TIMEOUT, Role, SessionEnd, own_hello},
 };
 
@@ -87,12 +90,17 @@ pub enum ServeEvent {
         /// How it ended.
         reason: String,
     },
-    /// Somebody was not served.
+    /// Somebody was not served. Bounded in rate: see [`ServeEvent::Suppressed`].
     Rejected {
         /// Where it came from.
         address: SocketAddr,
         /// Why.
         reason: String,
+    },
+    /// More were not served than are reported one by one.
+    Suppressed {
+        /// How many since the last such event.
+        count: u64,
     },
 }
 
@@ -110,6 +118,11 @@ pub enum ServeError {
     /// The identity cannot be used.
     #[error(transparent)]
     Identity(#[from] PairingError),
+    /// A thread that served a controller panicked.
+    #[error(
+        "a fault inside while serving; the daemon ends so that it is noticed: please report the message above"
+    )]
+    Panicked,
 }
 
 fn listen_hint(error: &io::Error) -> &'static str {
@@ -158,6 +171,7 @@ impl fmt::Display for ServeEvent {
                 write!(f, "\"{client}\" from {address} is done: {reason}")
             }
             Self::Rejected { address, reason } => write!(f, "turned {address} away: {reason}"),
+            Self::Suppressed { count } => write!(f, "turned {count} more away, not listed one by one"),
         }
     }
 }
@@ -172,6 +186,23 @@ pub struct Server {
     turnstile: Turnstile,
     /// Sessions to be told when the daemon stops.
     sessions: Mutex<HashMap<u64, Arc<Shared>>>,
+    log_limit: Mutex<LogLimit>,
+    /// A serving thread has panicked.
+    panicked: AtomicBool,
+}
+
+/// Removes a connection from the daemon's books, also on unwind.
+struct Registration<'a> {
+    server: &'a Server,
+    number: u64,
+}
+
+impl Drop for Registration<'_> {
+    fn drop(&mut self) {
+        self.server.sessions().remove(&self.number);
+        self.server.turnstile.leave(self.number);
+        self.server.doorway.leave(self.number);
+    }
 }
 
 impl fmt::Debug for Server {
@@ -195,8 +226,17 @@ impl Server {
         let local = listener.local_addr().map_err(fail)?;
         let waiting = if config.busy == Busy::Queue { config.max_waiting } else { 0 };
         let turnstile = Turnstile::new(config.max_sessions, waiting);
-        let (doorway, sessions) = (Doorway::default(), Mutex::default());
-        Ok(Self { listener, local, tls, config, doorway, turnstile, sessions })
+        Ok(Self {
+            listener,
+            local,
+            tls,
+            config,
+            doorway: Doorway::default(),
+            turnstile,
+            sessions: Mutex::default(),
+            log_limit: Mutex::new(LogLimit::new(Instant::now())),
+            panicked: AtomicBool::new(false),
+        })
     }
 
     /// Where it listens, with the port that the kernel chose if it was left to it.
@@ -208,45 +248,54 @@ impl Server {
     /// Running sessions are then told and ended.
     ///
     /// # Errors
-    /// When the listening socket fails.
+    /// When the listening socket fails, and when a serving thread panicked.
     pub fn run<H: Handler + 'static>(
         &self,
         stop: &AtomicBool,
         make_handler: impl Fn() -> H + Sync,
     ) -> Result<(), ServeError> {
         let make_handler = &make_handler;
-        thread::scope(|scope| {
+        let result = thread::scope(|scope| {
             let mut number = 0;
             let result = loop {
-                if stop.load(Ordering::SeqCst) {
+                if stop.load(Ordering::SeqCst) || self.panicked.load(Ordering::SeqCst) {
                     break Ok(());
                 }
-                let (socket, address) = match self.accept() {
-                    Ok(Some(accepted)) => accepted,
+                self.report_suppressed(LogLimit::report);
+                let (socket, address) = match self.accept(number) {
+                    Ok(Some((socket, address))) => (Arc::new(socket), address),
                     Ok(None) => continue,
                     Err(source) => break Err(ServeError::Listen { address: self.local, source }),
                 };
                 number += 1;
-                let Ok(second) = socket.try_clone() else { continue };
-                self.doorway.enter(number, second);
-                // Out of threads: the connection is dropped, like any too many.
-                let served = thread::Builder::new().name("serve".into()).spawn_scoped(scope, move || {
-                    self.serve(number, socket, address, stop, make_handler);
-                    self.doorway.leave(number);
-                });
-                if served.is_err() {
-                    self.doorway.leave(number);
+                if !self.doorway.enter(number, Arc::clone(&socket), address) {
+                    continue;
                 }
+                let registration = Registration { server: self, number };
+                // Out of threads: the connection is dropped, like any too many.
+                let _ = thread::Builder::new().name("serve".into()).spawn_scoped(scope, move || {
+                    let registration = registration;
+                    let serve = || self.serve(&registration, socket, address, stop, make_handler);
+                    if catch_unwind(AssertUnwindSafe(serve)).is_err() {
+                        self.panicked.store(true, Ordering::SeqCst);
+                    }
+                });
             };
             self.doorway.close();
-            for shared in self.sessions.lock().unwrap_or_else(PoisonError::into_inner).values() {
+            for shared in self.sessions().values() {
                 shared.with(|state, now| state.session.goodbye(STOPPED, None, now));
             }
             result
-        })
+        });
+        self.report_suppressed(|limit, _| limit.take());
+        if self.panicked.load(Ordering::SeqCst) { Err(ServeError::Panicked) } else { result }
     }
 
-    fn accept(&self) -> io::Result<Option<(TcpStream, SocketAddr)>> {
+    fn sessions(&self) -> MutexGuard<'_, HashMap<u64, Arc<Shared>>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn accept(&self, number: u64) -> io::Result<Option<(TcpStream, SocketAddr)>> {
         let mut waited = [PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN)];
         let look = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK.subsec_nanos()) };
         match poll(&mut waited, Some(&look)) {
@@ -264,6 +313,8 @@ impl Server {
                 // accept(2): errors of the connection itself, or none left for
                 // us. Neither is the end of a daemon.
                 if error.kind() != io::ErrorKind::WouldBlock {
+                    // What strangers hold is the first to be given up.
+                    self.doorway.evict_one(number);
                     thread::sleep(EXHAUSTED);
                 }
                 Ok(None)
@@ -275,30 +326,48 @@ impl Server {
         (self.config.on_event)(event);
     }
 
+    /// Strangers choose how many of these events there are.
+    fn reject(&self, address: SocketAddr, reason: String) {
+        let admission = self.log_limit().admit(Instant::now());
+        if admission == Admission::Write {
+            self.tell(&ServeEvent::Rejected { address, reason });
+        }
+    }
+
+    fn report_suppressed(&self, take: impl FnOnce(&mut LogLimit, Instant) -> Option<u64>) {
+        let suppressed = take(&mut self.log_limit(), Instant::now());
+        if let Some(count) = suppressed {
+            self.tell(&ServeEvent::Suppressed { count });
+        }
+    }
+
+    fn log_limit(&self) -> MutexGuard<'_, LogLimit> {
+        self.log_limit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn serve<H: Handler + 'static>(
         &self,
-        number: u64,
-        socket: TcpStream,
+        registration: &Registration<'_>,
+        socket: Arc<TcpStream>,
         address: SocketAddr,
         stop: &AtomicBool,
         make_handler: impl Fn() -> H,
     ) {
-        let admitted = self.let_in(number, socket, address, stop);
-        let (link, client) = match admitted {
+        let number = registration.number;
+        let (link, client) = match self.let_in(number, &socket, address, stop) {
             Ok(admitted) => admitted,
             Err(reason) => {
+                // Whoever may come next must not find the place taken.
                 self.turnstile.leave(number);
-                return self.tell(&ServeEvent::Rejected { address, reason });
+                return self.reject(address, reason);
             }
         };
+        drop(socket);
+        self.sessions().insert(number, Arc::clone(link.shared()));
         self.tell(&ServeEvent::Opened { client: client.clone(), address });
-        self.sessions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(number, Arc::clone(link.shared()));
         link.say(&Message::Ready);
         let Served { end, handler_busy } = serve_requests(&link, make_handler());
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        self.sessions().remove(&number);
         drop(link);
         // The next one must not share the host with what is left of this test.
         if let Some(busy) = handler_busy {
@@ -312,16 +381,20 @@ impl Server {
     fn let_in(
         &self,
         number: u64,
-        socket: TcpStream,
+        socket: &TcpStream,
         address: SocketAddr,
         stop: &AtomicBool,
     ) -> Result<(Link, String), String> {
         let mut connection = ServerConnection::new(Arc::clone(&self.tls))
             .map(Connection::from)
             .map_err(|error| error.to_string())?;
-        stream::handshake(&mut connection, &socket, Instant::now() + HANDSHAKE_TIMEOUT).map_err(explain)?;
+        stream::handshake(&mut connection, socket, Instant::now() + HANDSHAKE_TIMEOUT).map_err(explain)?;
         let client = self.client_name(&connection)?;
-        let (transport, _) = stream::split(connection, socket).map_err(|error| io_reason(&error))?;
+        if !self.doorway.recognise(number) {
+            return Err(format!("\"{client}\": {}", explain(HandshakeError::Ended)));
+        }
+        let opened = socket.try_clone().and_then(|socket| stream::split(connection, socket));
+        let (transport, _) = opened.map_err(|error| io_reason(&error))?;
         let link = Link::start(Role::Agent, own_hello(), HELLO_TIMEOUT, transport)
             .map_err(|error| error.to_string())?;
         let named = |end: SessionEnd| format!("\"{client}\": {end}");
@@ -356,8 +429,6 @@ impl Server {
                     return Err(format!("\"{client}\": {reason}"));
                 }
                 Turn::Wait(reason) => {
-                    // It no longer counts among the strangers.
-                    self.doorway.leave(number);
                     if said.as_ref() != Some(&reason) {
                         link.say(&Message::Queued { reason: reason.clone() });
                         said = Some(reason);
@@ -385,7 +456,7 @@ fn explain(error: HandshakeError) -> String {
     let text = match error {
         HandshakeError::Timeout => return format!("no handshake within {} s", HANDSHAKE_TIMEOUT.as_secs()),
         HandshakeError::Ended => {
-            "the connection ended before the handshake did (many at a time make the oldest give way)"
+            "the connection ended before the handshake did (too many at a time displace each other)"
         }
         HandshakeError::Io(error) => return io_reason(&error),
         HandshakeError::Tls(error) => match error {

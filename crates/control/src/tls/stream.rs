@@ -65,7 +65,7 @@ pub(super) fn handshake(
             return Err(HandshakeError::Ended);
         }
         if let Err(error) = connection.process_new_packets() {
-            say_alert(connection, socket);
+            send_alert(connection, socket, deadline);
             return Err(HandshakeError::Tls(error));
         }
     }
@@ -79,22 +79,35 @@ pub(super) fn handshake(
 
 /// Sends the alert that says why, and reads on for a moment: closing a socket
 /// with unread bytes in it would reset the connection and destroy the alert
-/// on its way (RFC 1122 section 4.2.2.13).
-fn say_alert(connection: &mut Connection, socket: &TcpStream) {
-    const PATIENCE: Duration = Duration::from_millis(500);
-    const BYTES: u64 = 64 << 10;
+/// on its way (RFC 1122 section 4.2.2.13). The moment ends with the deadline
+/// of the handshake, however the peer spreads its bytes.
+fn send_alert(connection: &mut Connection, socket: &TcpStream, deadline: Instant) {
+    const LINGER: Duration = Duration::from_millis(500);
+    const BYTES: usize = 64 << 10;
+    let until = deadline.min(Instant::now() + LINGER);
+    let left = || match until.saturating_duration_since(Instant::now()) {
+        Duration::ZERO => Err(io::Error::from(io::ErrorKind::TimedOut)),
+        left => Ok(Some(left)),
+    };
     let mut wire = socket;
-    let mut say = || -> io::Result<u64> {
-        socket.set_write_timeout(Some(PATIENCE))?;
+    let mut send = || -> io::Result<()> {
         while connection.wants_write() {
+            socket.set_write_timeout(left()?)?;
             connection.write_tls(&mut wire)?;
         }
         socket.shutdown(Shutdown::Write)?;
-        socket.set_read_timeout(Some(PATIENCE))?;
-        io::copy(&mut wire.take(BYTES), &mut io::sink())
+        let (mut buffer, mut total) = ([0; 4096], 0);
+        while total < BYTES {
+            socket.set_read_timeout(left()?)?;
+            match wire.read(&mut buffer)? {
+                0 => break,
+                count => total += count,
+            }
+        }
+        Ok(())
     };
     // The connection is given up in any case.
-    let _ = say();
+    let _ = send();
 }
 
 /// The alert or fault that ended an established connection, for whoever has

@@ -168,21 +168,27 @@ fn stolen_certificate_without_its_key_is_refused() {
 fn strangers_of_every_kind_do_not_disturb_a_running_session() {
     let daemon = Daemon::start(|_| {});
     let mut peer = connect(daemon.address, &daemon.pair("alice")).unwrap();
-    // Many that hold on in silence, more than the doorway has room for.
-    let silent: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(daemon.address).unwrap()).collect();
     let mut plain = TcpStream::connect(daemon.address).unwrap();
     plain.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-    // The first of the silent ones was closed to make room, long before its time.
-    let mut first = &silent[0];
-    first.set_read_timeout(Some(LONG)).unwrap();
-    assert!(matches!(first.read(&mut [0; 16]), Ok(0) | Err(_)));
-    assert_eq!(peer.request(Request::ProbeClose), Ok(Reply::Empty));
     // A frame header of TLS that announces more than TLS allows.
     let mut oversize = TcpStream::connect(daemon.address).unwrap();
     oversize.write_all(&[22, 3, 1, 0xff, 0xff]).unwrap();
     // The daemon may have hung up by now.
     let _ = oversize.write_all(&[0; 30_000]);
     while !daemon.rejected().contains("TLS") {}
+    assert_eq!(peer.request(Request::ProbeClose), Ok(Reply::Empty));
+    // Many that hold on in silence, more than the doorway has room for.
+    let silent: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(daemon.address).unwrap()).collect();
+    // Some of them are closed to make room, at random.
+    let closed = |mut socket: &TcpStream| {
+        socket.set_nonblocking(true).unwrap();
+        matches!(socket.read(&mut [0; 16]), Ok(0))
+    };
+    let until = Instant::now() + LONG;
+    while silent.iter().filter(|socket| closed(socket)).count() < 300 - 256 {
+        assert!(Instant::now() < until, "nobody was displaced");
+        thread::sleep(Duration::from_millis(20));
+    }
     assert_eq!(peer.request(Request::ProbeClose), Ok(Reply::Empty));
     drop(silent);
     peer.shutdown();
@@ -210,6 +216,125 @@ fn slow_loris_is_dropped_while_others_are_served() {
     loris.join().unwrap();
     assert!(daemon.rejected().contains("within 5 s"));
     assert_eq!(peer.request(Request::ProbeClose), Ok(Reply::Empty));
+}
+
+#[test]
+fn lingering_close_cannot_be_stretched_by_single_bytes() {
+    let daemon = Daemon::start(|_| {});
+    let mut socket = TcpStream::connect(daemon.address).unwrap();
+    socket.write_all(b"rubbish that is no TLS\n").unwrap();
+    let start = Instant::now();
+    // Each byte comes within any timeout of a single read.
+    while socket.write_all(b"x").is_ok() {
+        assert!(start.elapsed() < LONG, "never dropped");
+        thread::sleep(Duration::from_millis(300));
+    }
+}
+
+#[test]
+fn panic_while_serving_ends_the_daemon_and_leaves_nobody_waiting() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = ServeConfig::new(SocketAddr::from(([127, 0, 0, 1], 0)), folder.path());
+    config.on_event = Box::new(|event| {
+        assert!(!matches!(event, ServeEvent::Opened { .. }), "the log of this test is broken");
+    });
+    let server = Server::bind(config).unwrap();
+    let address = server.local_address();
+    let pairing = Pairing::from_token(&pairing::create(folder.path(), "alice", address).unwrap()).unwrap();
+    let (done, ended) = channel();
+    thread::spawn(move || done.send(server.run(&AtomicBool::new(false), || Empty)));
+    refused(connect(address, &pairing));
+    let result = ended.recv_timeout(LONG).expect("the daemon ends");
+    assert!(matches!(result, Err(ServeError::Panicked)), "{result:?}");
+}
+
+#[test]
+fn log_lines_of_strangers_are_bounded_and_counted() {
+    const STRANGERS: u64 = 150;
+    let daemon = Daemon::start(|_| {});
+    for _ in 0..STRANGERS {
+        let mut socket = TcpStream::connect(daemon.address).unwrap();
+        // The daemon may have hung up in the middle.
+        let _ = socket.write_all(b"GET / HTTP/1.0\r\n\r\n");
+        let _ = socket.read(&mut [0; 64]);
+    }
+    let (mut lines, mut told, start) = (0, 0, Instant::now());
+    while told < STRANGERS {
+        lines += 1;
+        told += match daemon.events.recv_timeout(LONG).unwrap() {
+            ServeEvent::Rejected { .. } => 1,
+            ServeEvent::Suppressed { count } => count,
+            other => panic!("{other}"),
+        };
+    }
+    assert_eq!(told, STRANGERS);
+    let allowed = 20 + start.elapsed().as_secs() + 60;
+    assert!(lines <= allowed.min(STRANGERS / 2), "{lines} lines");
+}
+
+/// Passes one connection on with a delay each way, as a long path does.
+fn long_path(daemon: SocketAddr, one_way: Duration) -> SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for near in listener.incoming().map_while(Result::ok) {
+            let far = TcpStream::connect(daemon).unwrap();
+            for (mut from, mut to) in [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)] {
+                thread::spawn(move || {
+                    let mut buffer = [0; 16 << 10];
+                    while let Ok(count @ 1..) = from.read(&mut buffer) {
+                        thread::sleep(one_way);
+                        if to.write_all(&buffer[..count]).is_err() {
+                            break;
+                        }
+                    }
+                    let _ = to.shutdown(std::net::Shutdown::Both);
+                });
+            }
+        }
+    });
+    address
+}
+
+/// A connection from an address of our choice in 127.0.0.0/8.
+fn connect_from(source: [u8; 4], to: SocketAddr) -> std::io::Result<TcpStream> {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    bind(&socket, &SocketAddr::from((source, 0)))?;
+    connect(&socket, &to)?;
+    Ok(socket.into())
+}
+
+#[test]
+fn controller_over_a_long_path_gets_in_under_a_flood() {
+    let daemon = Daemon::start(|_| {});
+    let pairing = daemon.pair("alice");
+    let far = long_path(daemon.address, Duration::from_micros(8500));
+    let (flooding, to) = (Arc::new(AtomicBool::new(true)), daemon.address);
+    let go_on = Arc::clone(&flooding);
+    // 600 silent connections a second, from as many sources as fit.
+    let flood = thread::spawn(move || {
+        let (mut held, start, mut count) = (std::collections::VecDeque::new(), Instant::now(), 0_u32);
+        while go_on.load(Ordering::SeqCst) {
+            let [_, _, high, low] = count.to_be_bytes();
+            held.extend(connect_from([127, 1, high, low.max(1)], to).ok());
+            if held.len() > 350 {
+                held.pop_front();
+            }
+            count += 1;
+            thread::sleep(
+                (start + Duration::from_secs(1) * count / 600).saturating_duration_since(Instant::now()),
+            );
+        }
+        count
+    });
+    // Until the flood fills whatever room there is for strangers.
+    thread::sleep(Duration::from_millis(800));
+    let attempts = (0..10).map(|_| connect(far, &pairing).map(|peer| peer.shutdown()));
+    let served = attempts.filter(Result::is_ok).count();
+    flooding.store(false, Ordering::SeqCst);
+    let count = flood.join().unwrap();
+    assert!(served >= 5, "{served} of 10 attempts, beside {count} silent connections");
 }
 
 #[test]
