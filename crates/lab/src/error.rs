@@ -4,7 +4,7 @@
 use std::{io, path::PathBuf};
 
 use clearstream_netlink::NetlinkError;
-use clearstream_schema::ExitCode;
+use clearstream_schema::{ExitCode, control::FailureKind};
 use serde::{Deserialize, Serialize};
 
 /// Why a lab could not be made, found or changed.
@@ -67,6 +67,14 @@ pub enum LabError {
         host: String,
         /// Its hosts.
         known: String,
+    },
+    /// The process of a host has ended.
+    #[error("the host \"{host}\" of the lab \"{lab}\" has died: take the lab down and bring it up again")]
+    HostDead {
+        /// Lab.
+        lab: String,
+        /// Host.
+        host: String,
     },
     /// No link or interface of this name in the lab.
     #[error("the lab \"{lab}\" has no {what}: it has {known}")]
@@ -146,9 +154,14 @@ impl LabError {
             | Self::Fault { .. }
             | Self::Sysctl { .. } => ExitCode::Usage,
             Self::Unknown { .. } | Self::NameTaken { .. } | Self::NotRunning { .. } => ExitCode::Name,
+            Self::HostDead { .. } => ExitCode::PeerLost,
             Self::Privilege { .. } | Self::Unsupported { .. } => ExitCode::Unsupported,
             Self::File { .. } => ExitCode::File,
-            Self::Network { .. } | Self::System { .. } => ExitCode::Internal,
+            Self::Network { source, .. } => network_code(source),
+            Self::System { source, .. } => match FailureKind::of_system(source) {
+                FailureKind::Unsupported => ExitCode::Unsupported,
+                _ => ExitCode::Internal,
+            },
             Self::Keeper { exit_code, .. } => *exit_code,
         }
     }
@@ -170,6 +183,22 @@ impl LabError {
     pub(crate) fn network(host: &str) -> impl FnOnce(NetlinkError) -> Self {
         let host = host.to_owned();
         move |source| Self::Network { host, source }
+    }
+}
+
+/// Links, addresses and routes are those of the lab file: what the kernel does
+/// not take of them is the file's mistake, unless this host lacks something.
+fn network_code(error: &NetlinkError) -> ExitCode {
+    match error {
+        NetlinkError::Refused { source, .. } => match FailureKind::of_system(source) {
+            FailureKind::Unsupported => ExitCode::Unsupported,
+            _ => ExitCode::Usage,
+        },
+        NetlinkError::Socket { source, .. } if FailureKind::of_system(source) == FailureKind::Unsupported => {
+            ExitCode::Unsupported
+        }
+        NetlinkError::Unfit { .. } | NetlinkError::NoInterface { .. } => ExitCode::Usage,
+        _ => ExitCode::Internal,
     }
 }
 

@@ -166,7 +166,17 @@ impl RunningLab {
         drop(self.connect()?);
         let found = self.state.hosts.iter().find(|state| state.name == host);
         let found = found.ok_or_else(|| no_host(&self.state.file, host))?;
+        if !found.is_alive() {
+            return Err(LabError::HostDead { lab: self.state.file.name.clone(), host: host.to_owned() });
+        }
         NamespaceSet::of_process(found.pid).map_err(LabError::system(format!("enter the host {host}")))
+    }
+
+    /// Hosts whose process has ended although the lab runs: killed by somebody,
+    /// or by the kernel for want of memory.
+    pub fn dead_hosts(&self) -> Vec<String> {
+        let dead = self.state.hosts.iter().filter(|host| !host.is_alive());
+        dead.map(|host| host.name.clone()).collect()
     }
 
     /// Makes a command run on a host of the lab: in its namespaces, in the

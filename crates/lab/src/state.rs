@@ -12,6 +12,7 @@ use std::{
 };
 
 use clearstream_schema::lab::{LabFault, LabFile};
+use clearstream_sys::file;
 use rustix::{
     fs::{FlockOperation, flock},
     process::{Pid, Signal, kill_process},
@@ -50,6 +51,14 @@ pub(crate) struct HostState {
     pub(crate) pid: u32,
     /// Inode of the network namespace.
     pub(crate) net_inode: u64,
+}
+
+impl HostState {
+    /// The process that holds the namespaces is there, and its number is not
+    /// another's by now.
+    pub(crate) fn is_alive(&self) -> bool {
+        fs::metadata(format!("/proc/{}/ns/net", self.pid)).is_ok_and(|meta| meta.ino() == self.net_inode)
+    }
 }
 
 impl State {
@@ -146,7 +155,7 @@ impl Folder {
 
     pub(crate) fn read(&self) -> Result<State, LabError> {
         let path = self.state();
-        let text = fs::read_to_string(&path).map_err(LabError::file("read", &path))?;
+        let text = file::read_text(&path, file::DOCUMENT_BYTES).map_err(LabError::file("read", &path))?;
         serde_json::from_str(&text).map_err(|error| {
             LabError::file("understand", path)(io::Error::new(io::ErrorKind::InvalidData, error))
         })

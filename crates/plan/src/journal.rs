@@ -10,12 +10,15 @@ use std::{
 };
 
 use clearstream_schema::plan::{Effect, JournalState, Setting};
+use clearstream_sys::file;
 use serde::{Deserialize, Serialize};
 
 use crate::{Identity, PlanError, meaning::alike};
 
 pub(crate) const SCHEMA: &str = "clearstream.plan-journal";
 pub(crate) const VERSION: u32 = 1;
+/// Journals of the largest plans take some megabytes.
+const LARGEST_JOURNAL_BYTES: u64 = 256 << 20;
 
 /// The first line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -176,7 +179,7 @@ impl Journal {
     /// Reads a journal. The first line must be whole; of the marks a line that
     /// was torn by a crash is left out, since what it announced was not begun.
     pub(crate) fn open(path: &Path, name: &str) -> Result<Self, PlanError> {
-        let bytes = fs::read(path).map_err(storage("read", path))?;
+        let bytes = file::read(path, LARGEST_JOURNAL_BYTES).map_err(storage("read", path))?;
         let damaged = |reason: String| PlanError::Damaged { path: path.to_owned(), reason };
         let Some(end) = bytes.iter().position(|&byte| byte == b'\n') else {
             return Err(damaged("its first line is not whole".to_owned()));

@@ -14,6 +14,15 @@ pub enum RecordError {
         #[source]
         source: io::Error,
     },
+    /// The disk or quota is used up and there is no run yet.
+    #[error("no space left while writing {}: nothing was recorded; free some space and start the run anew", path.display())]
+    FullAtStart {
+        /// File being written.
+        path: PathBuf,
+        /// The system's answer.
+        #[source]
+        source: io::Error,
+    },
     /// A file could not be written.
     #[error("cannot write {}: {source}", path.display())]
     Write {
@@ -85,6 +94,14 @@ impl RecordError {
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full { path, source },
             _ => Self::Write { path, source },
+        }
+    }
+
+    /// The same error where there is no run that could be resumed.
+    pub(crate) fn before_the_run(self) -> Self {
+        match self {
+            Self::Full { path, source } => Self::FullAtStart { path, source },
+            other => other,
         }
     }
 

@@ -28,9 +28,15 @@ pub(crate) fn put_in_place(written: &File, path: &Path) -> Result<(), RecordErro
 pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<(), RecordError> {
     let partial = temporary(path);
     let fail = |source| RecordError::write(&partial, source);
-    let mut file = File::create(&partial).map_err(fail)?;
-    file.write_all(content).map_err(fail)?;
-    put_in_place(&file, path)
+    let write = || -> Result<(), RecordError> {
+        let mut file = File::create(&partial).map_err(fail)?;
+        file.write_all(content).map_err(fail)?;
+        put_in_place(&file, path)
+    };
+    write().inspect_err(|_| {
+        // A full disk gets back what the attempt took.
+        let _ = fs::remove_file(&partial);
+    })
 }
 
 /// Makes the names in a folder durable (fsync(2): "calling fsync() does not

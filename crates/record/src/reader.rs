@@ -1,17 +1,18 @@
 //! Reading a run folder.
 
-use std::{
-    fs,
-    path::{Component, Path, PathBuf},
-};
+use std::path::{Component, Path, PathBuf};
 
 use clearstream_schema::{
     flow::Interval,
     record::{RECORD_VERSION, RUN_SCHEMA, RunDocument, TrialDocument},
 };
+use clearstream_sys::file;
 use serde_json::Value;
 
 use crate::{RecordError, Records, Side};
+
+/// Larger than the document of any study: it holds two hosts and the schedule.
+const RUN_BYTES: u64 = 64 << 20;
 
 /// A run folder opened for reading. Only `run.json` is held in memory; trials
 /// and samples are streamed, as often as asked for.
@@ -25,7 +26,7 @@ impl Reader {
     /// Opens a run folder.
     pub fn open(folder: &Path) -> Result<Self, RecordError> {
         let path = folder.join("run.json");
-        let text = fs::read(&path).map_err(|source| match source.kind() {
+        let text = file::read(&path, RUN_BYTES).map_err(|source| match source.kind() {
             std::io::ErrorKind::NotFound => RecordError::NoRun { path: folder.to_owned() },
             _ => RecordError::read(&path, source),
         })?;

@@ -51,6 +51,11 @@ impl Writer {
         if folder.join("run.json").exists() {
             return Err(RecordError::Exists { path: folder.to_owned() });
         }
+        // Without run.json there is nothing to resume.
+        Self::start(folder, run).map_err(RecordError::before_the_run)
+    }
+
+    fn start(folder: &Path, run: RunDocument) -> Result<Self, RecordError> {
         for part in ["samples", "hosts"] {
             let path = folder.join(part);
             fs::create_dir_all(&path).map_err(|source| RecordError::write(&path, source))?;

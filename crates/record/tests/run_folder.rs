@@ -137,6 +137,18 @@ fn a_full_disk_is_said_clearly_and_keeps_the_rest() {
 }
 
 #[test]
+fn a_full_disk_at_the_start_advises_no_resume() {
+    let (_folder, reader) = written(&small());
+    let folder = TempDir::new().unwrap();
+    symlink("/dev/full", folder.path().join("run.json.partial")).unwrap();
+    let error = Writer::create(folder.path(), reader.run().clone()).unwrap_err();
+    assert!(matches!(error, RecordError::FullAtStart { .. }), "{error:?}");
+    assert!(error.to_string().contains("anew") && !error.to_string().contains("resume"), "{error}");
+    // Some space later: the same folder takes the run.
+    Writer::create(folder.path(), reader.run().clone()).unwrap();
+}
+
+#[test]
 fn wrong_folders_are_told_apart() {
     let folder = TempDir::new().unwrap();
     let error = Reader::open(folder.path()).unwrap_err();

@@ -311,7 +311,7 @@ pub(crate) fn trust(digest: &Digest) -> Vec<String> {
     let short = digest.experiments.iter().flat_map(ExperimentDigest::trials).filter(|t| !t.complete).count();
     if short > 0 {
         lines.push(format!(
-            "{} ended early; their samples up to then count where nothing better is there.",
+            "{} ended early or miss samples; their samples up to then count where nothing better is there.",
             count(short, "trial")
         ));
     }

@@ -1,8 +1,9 @@
 //! Reading study files: from the name of a built-in study or from a path.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use clearstream_schema::study::StudyFile;
+use clearstream_sys::file;
 use toml::de::{DeTable, DeValue};
 
 use crate::{StudyError, check, suggest};
@@ -27,7 +28,7 @@ pub fn load(name_or_path: &str) -> Result<StudyFile, StudyError> {
         return parse(text, &format!("studies/{name}.toml"));
     }
     let path = Path::new(name_or_path);
-    match fs::read_to_string(path) {
+    match file::read_text(path, file::DOCUMENT_BYTES) {
         Ok(text) => parse(&text, name_or_path),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(StudyError::Unknown {
             name: name_or_path.to_owned(),

@@ -18,10 +18,36 @@ use crate::{
     root::HostRoot,
 };
 
-/// Bounds of what is read: a bundle comes from somebody else. A host with
-/// 1024 processing units gives about 20 000 entries and 40 MB.
-const MOST_ENTRIES: usize = 500_000;
-const MOST_BYTES: u64 = 1 << 30;
+/// Bounds of what is read: a bundle comes from somebody else, and a megabyte of
+/// it can unpack to a gigabyte. A host with 1024 processing units gives about
+/// 20 000 entries and 40 MB.
+const LIMITS: Limits = Limits { entry_count: 200_000, bytes: 128 << 20 };
+
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    entry_count: usize,
+    /// Unpacked, headers and padding included.
+    bytes: u64,
+}
+
+/// Fails when more is read than allowed, whatever it is: contents, or the
+/// names and headers that the tar reader takes in by itself.
+struct Bounded<R> {
+    reader: R,
+    left: u64,
+    limit: u64,
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.reader.read(into)?;
+        self.left = self.left.checked_sub(count as u64).ok_or_else(|| {
+            let reason = format!("it unpacks to more than {} MiB", self.limit >> 20);
+            io::Error::new(io::ErrorKind::FileTooLarge, reason)
+        })?;
+        Ok(count)
+    }
+}
 
 /// Writes the files beside the tree, and the tree.
 pub(super) fn write(manifest: &Manifest, scrubbed: &Scrubbed, out: impl Write) -> io::Result<()> {
@@ -90,7 +116,7 @@ pub fn open(path: &Path) -> Result<Captured, CaptureError> {
         HostRoot::directory(path.join(base.ok_or_else(|| no_trees(path))?))
     } else {
         let bundle = fs::File::open(path).map_err(read_error)?;
-        let tree = load(path, bundle)?;
+        let tree = load(path, bundle, LIMITS)?;
         let base = base(&tree.names(""), &|name| tree.names(name)).ok_or_else(|| no_trees(path))?;
         HostRoot::memory(tree.inside(&base))
     };
@@ -139,17 +165,21 @@ fn check(path: &Path, root: &HostRoot) -> Result<(), CaptureError> {
 }
 
 /// Reads files, directories and links; other kinds are passed over.
-fn load(path: &Path, bundle: fs::File) -> Result<MemoryTree, CaptureError> {
-    let mut tar = tar::Archive::new(GzDecoder::new(io::BufReader::new(bundle)));
+fn load(path: &Path, bundle: impl Read, limits: Limits) -> Result<MemoryTree, CaptureError> {
+    let reader = GzDecoder::new(io::BufReader::new(bundle));
+    let mut tar = tar::Archive::new(Bounded { reader, left: limits.bytes, limit: limits.bytes });
     let mut tree = MemoryTree::default();
-    let (mut entry_count, mut byte_count) = (0, 0);
-    let damaged = |error: io::Error| not_a_capture(path, format!("no readable .tar.gz ({error})"));
-    for entry in tar.entries().map_err(damaged)? {
+    let damaged = |error: io::Error| match error.kind() {
+        io::ErrorKind::FileTooLarge => not_a_capture(path, error.to_string()),
+        _ => not_a_capture(path, format!("no readable .tar.gz ({error})")),
+    };
+    for (number, entry) in tar.entries().map_err(damaged)?.enumerate() {
         let mut entry = entry.map_err(damaged)?;
-        entry_count += 1;
-        byte_count += entry.size();
-        if entry_count > MOST_ENTRIES || byte_count > MOST_BYTES {
-            let reason = format!("larger than {MOST_ENTRIES} entries or {MOST_BYTES} bytes");
+        if number >= limits.entry_count {
+            return Err(not_a_capture(path, format!("it holds more than {} entries", limits.entry_count)));
+        }
+        if entry.size() > limits.bytes {
+            let reason = format!("it unpacks to more than {} MiB", limits.bytes >> 20);
             return Err(not_a_capture(path, reason));
         }
         let name = plain(&entry.path().map_err(damaged)?);
@@ -185,4 +215,35 @@ fn plain(name: &Path) -> Option<String> {
         }
     }
     Some(parts.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A bundle with so many files of so many zeros.
+    fn bundle(file_count: usize, bytes: usize) -> Vec<u8> {
+        let mut tar = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+        for number in 0..file_count {
+            file(&mut tar, &format!("proc/{number}"), &vec![0; bytes]).unwrap();
+        }
+        tar.into_inner().unwrap().finish().unwrap()
+    }
+
+    #[test]
+    fn small_bundles_that_unpack_to_much_are_refused() {
+        let limits = Limits { entry_count: 10, bytes: 2 << 20 };
+        let load = |bundle: &[u8]| load(Path::new("x.tar.gz"), bundle, limits).map_err(|e| e.to_string());
+        assert_eq!(load(&bundle(10, 100 << 10)).unwrap().entries.len(), 11, "ten files in a folder");
+        let large = bundle(3, 1 << 20);
+        assert!(large.len() < 64 << 10, "it is small as a file");
+        assert!(load(&large).unwrap_err().contains("more than 2 MiB"));
+        assert!(load(&bundle(11, 1)).unwrap_err().contains("more than 10 entries"));
+        // A name of 3 MiB, which the reader of tar files takes in by itself.
+        let mut tar = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+        let mut long = header(tar::EntryType::GNULongName, 3 << 20);
+        tar.append_data(&mut long, "x", &vec![b'n'; 3 << 20][..]).unwrap();
+        let named = tar.into_inner().unwrap().finish().unwrap();
+        assert!(load(&named).unwrap_err().contains("more than 2 MiB"));
+    }
 }

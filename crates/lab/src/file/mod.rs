@@ -9,6 +9,7 @@ use clearstream_schema::{
     document::{self, Document},
     lab::LabFile,
 };
+use clearstream_sys::file::{DOCUMENT_BYTES, read_text};
 
 pub(crate) use self::check::destination;
 use crate::LabError;
@@ -48,7 +49,7 @@ pub fn load(name_or_path: &str) -> Result<LabFile, LabError> {
         return Err(LabError::Unknown { name, known });
     }
     let path = Path::new(name_or_path);
-    let text = std::fs::read_to_string(path).map_err(LabError::file("read", path))?;
+    let text = read_text(path, DOCUMENT_BYTES).map_err(LabError::file("read", path))?;
     parse(path, &text)
 }
 

@@ -9,6 +9,7 @@ mod pattern;
 use std::path::Path;
 
 use clearstream_schema::document::{self, Document};
+use clearstream_sys::file;
 
 pub use self::{
     check::Fault,
@@ -45,7 +46,7 @@ pub fn load(name_or_path: &str) -> Result<Fabric, FabricError> {
         return Err(FabricError::Unknown { name: name_or_path.to_owned(), known });
     }
     let path = Path::new(name_or_path);
-    let text = std::fs::read_to_string(path)
+    let text = file::read_text(path, file::DOCUMENT_BYTES)
         .map_err(|source| FabricError::Read { path: path.to_owned(), source })?;
     parse(path, &text)
 }

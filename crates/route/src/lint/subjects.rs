@@ -2,12 +2,12 @@
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
-    fs,
     path::Path,
 };
 
 use clearstream_host::{HostRoot, capture::CAPTURED_NAME};
 use clearstream_schema::{routing::HostRouting, tune};
+use clearstream_sys::file as files;
 use clearstream_tune::{Assumed, HostState, Value, syntax};
 
 use super::{CONNECTION_COUNT, Subject};
@@ -87,7 +87,7 @@ fn settings(name: &str, routing: &HostRouting, assumed: &Assumed) -> Option<Host
     for file in files {
         let extension = Path::new(file).extension().and_then(|extension| extension.to_str());
         let is_list = !matches!(extension, Some("yml" | "yaml" | "service"));
-        match fs::read_to_string(file) {
+        match files::read_text(Path::new(file), files::DOCUMENT_BYTES) {
             Ok(text) if is_list && !syntax::parse(&text).statements.is_empty() => {
                 state = state.with_file(file, &text);
             }

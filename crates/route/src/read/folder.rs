@@ -6,10 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use clearstream_sys::file;
+
 use super::{ReadError, Reading, Source, ansible, detect, texts};
 
-/// Files beyond this size are no configuration.
-const MOST_BYTES: u64 = 16 << 20;
 /// Folders deeper than this are not entered.
 const MOST_DEPTH: usize = 12;
 
@@ -92,7 +92,7 @@ fn add_host(path: &Path, name: &str, reading: &mut Reading) -> Result<(), ReadEr
         return Ok(());
     }
     let (mut routing, unread) = texts(&sources);
-    routing.host = match fs::read_to_string(path.join("etc/hostname")) {
+    routing.host = match file::read_text(&path.join("etc/hostname"), file::DOCUMENT_BYTES) {
         Ok(text) if !text.trim().is_empty() => text.trim().to_owned(),
         _ => name.to_owned(),
     };
@@ -123,11 +123,7 @@ fn known(path: &Path) -> Option<Source> {
 
 fn source(path: &Path) -> Result<Source, ReadError> {
     let fail = |source| ReadError::File { path: path.to_owned(), source };
-    let size = fs::metadata(path).map_err(fail)?.len();
-    if size > MOST_BYTES {
-        return Err(fail(std::io::Error::other("larger than 16 MiB, so no configuration")));
-    }
-    let bytes = fs::read(path).map_err(fail)?;
+    let bytes = file::read(path, file::DOCUMENT_BYTES).map_err(fail)?;
     Ok(Source { path: path.display().to_string(), text: String::from_utf8_lossy(&bytes).into_owned() })
 }
 

@@ -1,6 +1,8 @@
 //! A folder with an inventory: hosts, their groups, and the variables of both.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{collections::BTreeMap, path::Path};
+
+use clearstream_sys::file;
 
 use crate::read::{
     ReadError, Reading,
@@ -89,7 +91,7 @@ fn members(name: &str, group: &Yaml, hosts: &mut BTreeMap<String, Vec<String>>) 
 
 fn variables_of(path: &Path, gathering: &mut Gathering) -> Result<Option<Variables>, ReadError> {
     let file = path.display().to_string();
-    let bytes = match fs::read(path) {
+    let bytes = match file::read(path, file::DOCUMENT_BYTES) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(ReadError::File { path: path.to_owned(), source }),
