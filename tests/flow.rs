@@ -105,15 +105,29 @@ fn says_that_a_host_is_unknown() {
 
 #[test]
 fn keeps_the_figures_when_interrupted() {
-    let child =
-        clearstream(&["flow", "localhost", "--duration", "30s", "--interval", "200ms", "--warm-up", "0s"])
-            .spawn()
-            .unwrap();
-    std::thread::sleep(Duration::from_millis(1500));
-    signal(child.id(), "INT");
-    let run = finish(child, Duration::from_secs(10));
-    assert_eq!(run.code(), 130, "{}", run.stderr);
-    assert!(run.stdout.contains("test ended early"), "{}", run.stdout);
+    // A terminal that goes away sends HUP, to the agents of the group too.
+    for (name, to_agents) in [("INT", false), ("HUP", true)] {
+        let child = clearstream(&[
+            "flow",
+            "localhost",
+            "--duration",
+            "30s",
+            "--interval",
+            "200ms",
+            "--warm-up",
+            "0s",
+        ])
+        .spawn()
+        .unwrap();
+        std::thread::sleep(Duration::from_millis(1500));
+        let agents = if to_agents { children(child.id()) } else { Vec::new() };
+        for pid in agents.into_iter().chain([child.id()]) {
+            signal(pid, name);
+        }
+        let run = finish(child, Duration::from_secs(10));
+        assert_eq!(run.code(), 130, "{name}: {}", run.stderr);
+        assert!(run.stdout.contains("test ended early"), "{name}: {}", run.stdout);
+    }
 }
 
 #[test]

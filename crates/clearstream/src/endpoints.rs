@@ -10,7 +10,7 @@ use std::{
 use clearstream_control::{Peer, pairing::Pairing, ssh_command, tls};
 use clearstream_lab::{LabError, OwnedLab, RunningLab};
 
-use crate::{exit::CommandError, verbs::lab::keeper_command};
+use crate::{exit::CommandError, output, verbs::lab::keeper_command};
 
 /// How the two ends are found.
 #[derive(Debug, Clone, clap::Args)]
@@ -34,8 +34,35 @@ pub struct PathArgs {
     #[arg(long = "ssh-option", value_name = "OPTION", allow_hyphen_values = true)]
     pub ssh_options: Vec<String>,
     /// Name or path of clearstream on the other host
-    #[arg(long, value_name = "PROGRAM", default_value = "clearstream")]
+    #[arg(long, value_name = "PROGRAM", default_value = REMOTE_PROGRAM)]
     pub remote_program: String,
+}
+
+/// Program on the other host when none is named.
+const REMOTE_PROGRAM: &str = "clearstream";
+
+impl PathArgs {
+    /// Rejects options that would have no effect on a path of this kind.
+    pub fn check(&self, host: Option<&str>) -> Result<(), CommandError> {
+        let (kind, pairing, ssh) = match (host, &self.lab, &self.pairing) {
+            (Some("localhost"), ..) => ("localhost", false, false),
+            (None, Some(_), _) => ("a lab", false, false),
+            (Some(_), _, Some(_)) => ("a paired daemon", true, false),
+            // By ssh, or a mistake that is reported elsewhere.
+            _ => return Ok(()),
+        };
+        let unused = [
+            ("--pairing", self.pairing.is_some() && !pairing),
+            ("--ssh-option", !self.ssh_options.is_empty() && !ssh),
+            ("--remote-program", self.remote_program != REMOTE_PROGRAM && !ssh),
+        ];
+        match unused.iter().find(|(_, is_unused)| *is_unused) {
+            Some((option, _)) => Err(CommandError::Usage(format!(
+                "{option} has no effect on the path to {kind}: leave it out, or name another host"
+            ))),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Two agents and what lies between them.
@@ -59,6 +86,7 @@ impl Endpoints {
     /// Starts both agents. `host` is `localhost`, a destination for ssh, or
     /// `ADDRESS[:PORT]` of a paired daemon; with `--lab` there is none.
     pub fn open(host: Option<&str>, path: &PathArgs) -> Result<Self, CommandError> {
+        path.check(host)?;
         match (host, &path.lab) {
             (Some(_), Some(_)) => {
                 Err(CommandError::usage("a host and --lab exclude each other: name one of them"))
@@ -80,7 +108,7 @@ impl Endpoints {
             let mut shown = false;
             let peer = tls::connect_waiting(address, &pairing, &mut |busy| {
                 if !std::mem::replace(&mut shown, true) {
-                    eprintln!("{host}: {busy}");
+                    output::log(&format!("{host}: {busy}"));
                 }
                 ControlFlow::Continue(())
             })?;

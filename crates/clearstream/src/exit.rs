@@ -158,6 +158,8 @@ impl CommandError {
             Self::File { .. } | Self::Output(_) | Self::Capture(_) => ExitCode::File,
             Self::Partial(_) => ExitCode::Partial,
             Self::Guarded(_) => ExitCode::Refused,
+            Self::Netlink(NetlinkError::NoInterface { .. }) => ExitCode::Name,
+            Self::Netlink(NetlinkError::Garbled(_)) => ExitCode::Internal,
             Self::Unsupported(_) | Self::Netlink(_) => ExitCode::Unsupported,
             Self::Difference(error) => match error {
                 DifferenceError::NoInterface { .. } => ExitCode::Name,
@@ -170,8 +172,9 @@ impl CommandError {
             Self::Peer(error) => peer(error),
             Self::Pairing(error) => pairing(error),
             Self::Serve(error) => match error {
-                ServeError::Listen { .. } => ExitCode::Refused,
+                ServeError::Listen { source, .. } => listen(source),
                 ServeError::Identity(error) => pairing(error),
+                ServeError::Panicked => ExitCode::Internal,
             },
             Self::Flow(error) => flow(error),
             Self::Probe(error) => probe(error),
@@ -205,11 +208,22 @@ impl CommandError {
     }
 }
 
+/// An address that cannot be listened on.
+fn listen(error: &io::Error) -> ExitCode {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => ExitCode::Refused,
+        io::ErrorKind::AddrNotAvailable => ExitCode::Usage,
+        _ => failure_kind(FailureKind::of_system(error)),
+    }
+}
+
 fn peer(error: &PeerError) -> ExitCode {
     match error {
         PeerError::Start { cause, .. } => match cause {
-            StartCause::UnknownHost | StartCause::Connection | StartCause::Other => ExitCode::Unreachable,
-            StartCause::Program => ExitCode::Unsupported,
+            StartCause::UnknownHost | StartCause::Connection | StartCause::NotAnAgent | StartCause::Other => {
+                ExitCode::Unreachable
+            }
+            StartCause::Program | StartCause::Limit => ExitCode::Unsupported,
             StartCause::Authentication | StartCause::HostKey => ExitCode::Refused,
         },
         PeerError::Pairing { .. } | PeerError::Version { .. } => ExitCode::Refused,
@@ -221,11 +235,16 @@ fn peer(error: &PeerError) -> ExitCode {
 }
 
 fn failure(failure: &Failure) -> ExitCode {
-    match failure.kind {
+    failure_kind(failure.kind)
+}
+
+fn failure_kind(kind: FailureKind) -> ExitCode {
+    match kind {
         FailureKind::Invalid => ExitCode::Usage,
         FailureKind::Unsupported => ExitCode::Unsupported,
         FailureKind::Busy | FailureKind::InUse => ExitCode::Refused,
         FailureKind::Connection => ExitCode::PeerLost,
+        FailureKind::Unreachable => ExitCode::Unreachable,
         FailureKind::Internal => ExitCode::Internal,
     }
 }
@@ -243,6 +262,7 @@ fn record(error: &RecordError) -> ExitCode {
     match error {
         RecordError::NoRun { .. } | RecordError::Exists { .. } => ExitCode::Name,
         RecordError::Full { .. }
+        | RecordError::FullAtStart { .. }
         | RecordError::Write { .. }
         | RecordError::Read { .. }
         | RecordError::Malformed { .. }

@@ -1,15 +1,17 @@
-//! SIGINT: the first asks to stop cleanly and keeps the samples; the second
-//! ends at once (what was recorded is on disk already).
+//! SIGINT, SIGTERM and SIGHUP (the connection to the operator's terminal has
+//! gone): the first asks to stop cleanly and keeps the samples; a second SIGINT
+//! or SIGTERM ends at once (what was recorded is on disk already).
 
 use std::sync::{Arc, atomic::AtomicBool};
 
 use clearstream_schema::ExitCode;
+use clearstream_sys::process;
 use signal_hook::{
-    consts::{SIGINT, SIGTERM},
+    consts::{SIGHUP, SIGINT, SIGTERM},
     flag,
 };
 
-/// A flag that SIGINT and SIGTERM raise.
+/// A flag that SIGINT, SIGTERM and SIGHUP raise.
 pub fn stop_flag() -> std::io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -17,11 +19,19 @@ pub fn stop_flag() -> std::io::Result<Arc<AtomicBool>> {
         flag::register_conditional_shutdown(signal, ExitCode::Interrupted as i32, Arc::clone(&stop))?;
         flag::register(signal, Arc::clone(&stop))?;
     }
+    // A hangup comes twice, from the kernel and from the shell, so a second one
+    // is no wish to end at once. nohup(1) leaves it ignored.
+    if !process::is_ignored(SIGHUP) {
+        flag::register(SIGHUP, Arc::clone(&stop))?;
+    }
     Ok(stop)
 }
 
-/// An agent leaves SIGINT to its controller, which shares the terminal with it
-/// and will end the session.
+/// An agent leaves SIGINT and SIGHUP to its controller, which shares the
+/// terminal with it and will end the session.
 pub fn leave_to_controller() -> std::io::Result<()> {
-    flag::register(SIGINT, Arc::new(AtomicBool::new(false))).map(|_| ())
+    for signal in [SIGINT, SIGHUP] {
+        flag::register(signal, Arc::new(AtomicBool::new(false)))?;
+    }
+    Ok(())
 }

@@ -5,11 +5,11 @@
 //! A verb is one file in [`verbs`] (its options and what it does); what people
 //! see is in [`output`]; every error and its exit code is in [`exit`].
 #![forbid(unsafe_code)]
-#![allow(clippy::print_stderr, reason = "the command is the one place that prints")]
 
 pub mod agent;
 pub mod endpoints;
 pub mod exit;
+pub mod files;
 pub mod guarded;
 pub mod interrupt;
 pub mod output;
@@ -35,7 +35,7 @@ pub fn main() -> std::process::ExitCode {
     match cli.verb.run() {
         Ok(()) => std::process::ExitCode::from(ExitCode::Success as u8),
         Err(error) => {
-            eprintln!("clearstream: {error}");
+            output::log(&format!("clearstream: {error}"));
             std::process::ExitCode::from(error.exit_code() as u8)
         }
     }

@@ -119,7 +119,11 @@ pub fn summary(summary: &FlowSummary, paint: Paint) -> String {
         if summary.requested.receive == ReceiveMethod::Discard { " (discard)" } else { "" },
         time(summary.measured_ns),
         bytes(summary.received_bytes),
-        if summary.complete { "" } else { ", test ended early" },
+        match summary.complete {
+            true => "",
+            false if misses_samples(summary) => ", samples are missing",
+            false => ", test ended early",
+        },
     )];
     if summary.flow_goodput_bps.len() > 1 {
         let each: Vec<String> = summary.flow_goodput_bps.iter().map(|bps| rate(*bps)).collect();
@@ -173,4 +177,9 @@ pub fn summary(summary: &FlowSummary, paint: Paint) -> String {
         lines.push(paint.warning(&format!("note: {}", notice.message)));
     }
     lines.join("\n")
+}
+
+/// An agent stood still for part of the test, which ran to its end.
+pub fn misses_samples(summary: &FlowSummary) -> bool {
+    summary.notices.iter().any(|notice| notice.id == "samples-missing")
 }

@@ -12,12 +12,15 @@ pub mod proof;
 pub mod quantity;
 pub mod rdma;
 pub mod table;
+mod terminal;
 pub mod tune;
 pub mod watch;
 
 use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
+
+use terminal::{Escaping, Style, printable, styled};
 
 /// How results leave the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,33 +43,31 @@ pub struct Paint {
 impl Paint {
     /// Colours for standard output.
     pub fn for_stdout() -> Self {
-        Self {
-            on: io::stdout().is_terminal()
-                && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
-        }
+        Self { on: wants_colours(&io::stdout()) }
     }
 
     /// Colours for standard error.
     pub fn for_stderr() -> Self {
-        Self {
-            on: io::stderr().is_terminal()
-                && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
-        }
+        Self { on: wants_colours(&io::stderr()) }
     }
 
     /// Something the reader must not miss: a lost capability, a failed trial.
     pub fn warning(self, text: &str) -> String {
-        self.wrap("33", text)
+        self.wrap(Style::Warning, text)
     }
 
     /// The figure the command was run for.
     pub fn figure(self, text: &str) -> String {
-        self.wrap("1", text)
+        self.wrap(Style::Figure, text)
     }
 
-    fn wrap(self, code: &str, text: &str) -> String {
-        if self.on { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    fn wrap(self, style: Style, text: &str) -> String {
+        if self.on { styled(style, text) } else { text.to_owned() }
     }
+}
+
+fn wants_colours(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// Writes one JSON document and a line end. A closed pipe is not an error: the
@@ -74,21 +75,38 @@ impl Paint {
 pub fn json<T: Serialize>(document: &T, pretty: bool) -> io::Result<()> {
     let mut out = io::BufWriter::new(io::stdout().lock());
     let written = if pretty {
-        serde_json::to_writer_pretty(&mut out, document)
+        document.serialize(&mut serde_json::Serializer::with_formatter(&mut out, Escaping::pretty()))
     } else {
-        serde_json::to_writer(&mut out, document)
+        document.serialize(&mut serde_json::Serializer::with_formatter(&mut out, Escaping::compact()))
     };
     closed_is_read(
         written.map_err(io::Error::from).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()),
     )
 }
 
-/// Writes one line to standard output.
+/// Writes one line to standard output, control characters escaped.
 pub fn line(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
+    let text = printable(text, wants_colours(&out));
     closed_is_read(
         out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()),
     )
+}
+
+/// Writes one line to standard error, control characters escaped. A log that
+/// cannot be written (its reader has gone, its disk is full) stops nobody's
+/// work: there is no place left to report it.
+pub fn log(text: &str) {
+    let mut out = io::stderr().lock();
+    let mut text = printable(text, wants_colours(&out)).into_owned();
+    text.push('\n');
+    // In one piece: several processes may share a log.
+    let _ = out.write_all(text.as_bytes());
+}
+
+/// Text for a place that is not printed by [`line`] or [`log`].
+pub fn escaped(text: &str) -> String {
+    terminal::escaped(text)
 }
 
 fn closed_is_read(written: io::Result<()>) -> io::Result<()> {

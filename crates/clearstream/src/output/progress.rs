@@ -3,7 +3,7 @@
 //! then one plain line is written now and then.
 
 use std::{
-    io::{IsTerminal, Write},
+    io::IsTerminal,
     time::{Duration, Instant},
 };
 
@@ -47,11 +47,11 @@ impl Progress {
                 self.total_ms = done.saturating_add(left_ms).max(1);
                 bar.set_length(self.total_ms);
                 bar.set_position(done);
-                bar.set_message(message);
+                bar.set_message(super::escaped(&message));
             }
             None if self.logged.is_none_or(|last| last.elapsed() >= LOG_PERIOD) => {
                 self.logged = Some(Instant::now());
-                let _ = writeln!(std::io::stderr(), "{message}");
+                super::log(&message);
             }
             None => {}
         }
@@ -68,12 +68,8 @@ impl Progress {
     /// Writes a line above the bar.
     pub fn note(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| {
-                let _ = writeln!(std::io::stderr(), "{text}");
-            }),
-            None => {
-                let _ = writeln!(std::io::stderr(), "{text}");
-            }
+            Some(bar) => bar.suspend(|| super::log(text)),
+            None => super::log(text),
         }
     }
 }

@@ -7,6 +7,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 const NARROWEST: u16 = 40;
 
 /// Makes a table; columns named with a leading `>` are numbers and stand right.
+/// Cells are escaped here, so that their widths are those on the screen.
 pub fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
@@ -15,7 +16,7 @@ pub fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
     }
     table.set_header(header.iter().map(|name| name.trim_start_matches('>')).collect::<Vec<_>>());
     for row in rows {
-        table.add_row(row);
+        table.add_row(row.iter().map(|cell| super::escaped(cell)).collect::<Vec<_>>());
     }
     for (index, name) in header.iter().enumerate() {
         if let Some(column) = table.column_mut(index)

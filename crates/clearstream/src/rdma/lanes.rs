@@ -19,7 +19,7 @@ use super::{
 };
 
 /// Completions taken at once.
-const BATCH: usize = 64;
+pub const BATCH: usize = 64;
 /// Place for them.
 pub type Batch = [Completion; BATCH];
 /// Requests beyond the depth of the data: credits, announcements, the Read
@@ -292,6 +292,35 @@ impl Lanes {
             }
         }
         Ok(count)
+    }
+
+    /// As [`Self::poll`], where the connections may end one after the other:
+    /// what ended well comes first in `into`, and `failed` gets the lane and
+    /// the reason of the rest.
+    ///
+    /// # Errors
+    /// A queue that is lost.
+    pub fn poll_each(
+        &mut self,
+        into: &mut Batch,
+        mut failed: impl FnMut(usize, RdmaError),
+    ) -> Result<usize, RdmaError> {
+        let count = self.queue.poll(into).map_err(|error| RdmaError::Fault(error.to_string()))?;
+        if count > 0 {
+            (self.idle, self.armed) = (0, false);
+        }
+        let mut succeeded = 0;
+        for at in 0..count {
+            if into[at].status == Status::Success {
+                into.swap(at, succeeded);
+                succeeded += 1;
+            } else {
+                let (_, lane, _) = split_id(into[at].id);
+                let ending = ending(&self.rnic, into[at].queue_pair, into[at].status);
+                failed(lane, self.lost(lane, &ending.reason));
+            }
+        }
+        Ok(succeeded)
     }
 
     /// There was nothing to do: whether it is time to look at other things

@@ -3,6 +3,7 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -106,6 +107,8 @@ struct Shared<'a> {
     stop: &'a AtomicBool,
     /// A peer was served and `once` was asked for.
     done: AtomicBool,
+    /// A serving thread has panicked.
+    panicked: AtomicBool,
     active: Mutex<Option<Active>>,
     pings: AtomicUsize,
     tell: &'a (dyn Fn(Told<'_>) + Sync),
@@ -139,18 +142,23 @@ impl Server {
             server: self,
             stop,
             done: AtomicBool::new(false),
+            panicked: AtomicBool::new(false),
             active: Mutex::new(None),
             pings: AtomicUsize::new(0),
             tell,
         };
-        std::thread::scope(|scope| {
+        let result: Result<(), RdmaError> = std::thread::scope(|scope| {
             while !stop.load(Ordering::Relaxed) && !shared.done.load(Ordering::Relaxed) {
                 if let Some(request) = self.listener.accept(Some(STOP_PERIOD))? {
                     shared.meet(scope, request)?;
                 }
             }
             Ok(())
-        })
+        });
+        if shared.panicked.load(Ordering::Relaxed) {
+            return Err(RdmaError::Fault("a fault inside while serving".to_owned()));
+        }
+        result
     }
 }
 
@@ -242,6 +250,13 @@ impl Shared<'_> {
         name: &str,
         body: impl FnOnce() + Send + 'scope,
     ) -> Result<(), RdmaError> {
+        // A server that has lost a thread ends, so that it is noticed.
+        let body = move || {
+            if catch_unwind(AssertUnwindSafe(body)).is_err() {
+                self.panicked.store(true, Ordering::Relaxed);
+                self.done.store(true, Ordering::Relaxed);
+            }
+        };
         let builder = std::thread::Builder::new().name(name.to_owned());
         builder.spawn_scoped(scope, body).map(drop).map_err(RdmaError::Thread)
     }

@@ -1,11 +1,11 @@
 //! `clearstream completions`: shell completions and manual pages, made from
 //! the same lines as the options.
 
-use std::{io, path::PathBuf};
+use std::path::PathBuf;
 
 use clap::CommandFactory;
 
-use crate::exit::CommandError;
+use crate::{exit::CommandError, output};
 
 /// Print completions for a shell, or write the manual pages.
 #[derive(Debug, clap::Args)]
@@ -24,7 +24,9 @@ impl CompletionsArgs {
     pub fn run(self) -> Result<(), CommandError> {
         let mut command = super::Cli::command();
         if let Some(shell) = self.shell {
-            clap_complete::generate(shell, &mut command, "clearstream", &mut io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut command, "clearstream", &mut script);
+            output::line(String::from_utf8_lossy(&script).trim_end())?;
         }
         if let Some(folder) = self.man {
             let fail = |source| CommandError::File {

@@ -24,7 +24,7 @@ pub struct DiagnoseArgs {
     #[command(flatten)]
     path: PathArgs,
     /// Diagnose a recorded run alone, without a host
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["host", "lab", "budget"])]
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["host", "budget", "PathArgs", "FlowConfig"])]
     from: Option<PathBuf>,
     /// Trial of the run; the one with the highest goodput when absent
     #[arg(long, value_name = "NUMBER", requires = "from")]

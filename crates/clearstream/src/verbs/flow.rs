@@ -103,6 +103,11 @@ impl FlowArgs {
         if stop.load(Ordering::Relaxed) {
             return Err(CommandError::Interrupted("the figures are of the time until then".to_owned()));
         }
+        if flow::misses_samples(&summary) {
+            return Err(CommandError::Partial(
+                "an agent stood still: samples are missing, see above".to_owned(),
+            ));
+        }
         Ok(())
     }
 }

@@ -16,7 +16,7 @@ use clearstream_schema::{
 use crate::{
     endpoints::{Endpoints, PathArgs},
     exit::CommandError,
-    interrupt,
+    files, interrupt,
     output::{self, Paint, improve, progress::Progress},
 };
 
@@ -106,7 +106,7 @@ impl ImproveArgs {
         if !std::io::stdin().is_terminal() {
             return Err(CommandError::Usage(format!("{told}: write --yes")));
         }
-        eprint!("{told} (`clearstream tune revert` takes them back). Go on? [y/N] ");
+        output::log(&format!("{told} (`clearstream tune revert` takes them back). Go on? [y/N]"));
         let mut answer = String::new();
         std::io::stdin().lock().read_line(&mut answer)?;
         match answer.trim() {
@@ -118,11 +118,7 @@ impl ImproveArgs {
     fn finish(&self, found: &Improvement) -> Result<(), CommandError> {
         if let Some(file) = &self.html {
             let page = clearstream_report::improvement_html(found)?;
-            std::fs::write(file, page).map_err(|source| CommandError::File {
-                what: "write".to_owned(),
-                path: file.clone(),
-                source,
-            })?;
+            files::write(file, &page)?;
         }
         if self.json {
             output::json(found, true)?;

@@ -1,9 +1,6 @@
 //! `clearstream inspect`
 
-use std::{
-    fs::File,
-    path::{Path, PathBuf},
-};
+use std::path::PathBuf;
 
 use clearstream_host::{
     HostRoot,
@@ -12,6 +9,7 @@ use clearstream_host::{
 
 use crate::{
     exit::CommandError,
+    files,
     output::{self, host},
 };
 
@@ -25,7 +23,7 @@ pub struct InspectArgs {
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Write a scrubbed bundle that `--from` reads anywhere
-    #[arg(long, value_name = "FILE", conflicts_with = "from")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "json", "svg"])]
     capture: Option<PathBuf>,
     /// Replace addresses as in every bundle made with this phrase, so that captured hosts fit together
     #[arg(long, value_name = "PHRASE", requires = "capture")]
@@ -42,7 +40,9 @@ impl InspectArgs {
     /// Does it.
     pub fn run(self) -> Result<(), CommandError> {
         if let Some(path) = &self.capture {
-            capture::write_with(&HostRoot::live(), create(path)?, self.options())?;
+            files::write_with(path, |file| {
+                capture::write_with(&HostRoot::live(), file, self.options()).map(drop)
+            })?;
             return Ok(output::line(&format!("captured this host into {}", path.display()))?);
         }
         let report = match &self.from {
@@ -50,7 +50,7 @@ impl InspectArgs {
             None => clearstream_host::inspect(&HostRoot::live()),
         };
         if let Some(path) = &self.svg {
-            write(path, &clearstream_report::machine_svg(&report))?;
+            files::write(path, &clearstream_report::machine_svg(&report))?;
         }
         if self.json {
             output::json(&report, true)?;
@@ -68,22 +68,4 @@ impl InspectArgs {
         };
         CaptureOptions { keep_host_name: self.keep_addresses, addresses }
     }
-}
-
-/// Creates a file that the person named.
-pub fn create(path: &Path) -> Result<File, CommandError> {
-    File::create(path).map_err(|source| CommandError::File {
-        what: "create".to_owned(),
-        path: path.to_owned(),
-        source,
-    })
-}
-
-/// Writes a file that the person named.
-pub fn write(path: &Path, text: &str) -> Result<(), CommandError> {
-    std::fs::write(path, text).map_err(|source| CommandError::File {
-        what: "write".to_owned(),
-        path: path.to_owned(),
-        source,
-    })
 }

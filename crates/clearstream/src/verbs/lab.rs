@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, os::unix::process::CommandExt as _, process::Command};
 
 use clap::{Subcommand, ValueEnum};
-use clearstream_lab::{LabError, RunningLab};
+use clearstream_lab::RunningLab;
 use clearstream_schema::lab::{FaultKind, LabFault, LinkEnd};
 
 use crate::{
@@ -190,28 +190,30 @@ fn fault_text(fault: &LabFault) -> String {
 fn list(json: bool) -> Result<(), CommandError> {
     let running = clearstream_lab::list()?;
     if json {
-        let faults = running
-            .iter()
-            .map(|lab| Ok((lab.file().name.as_str(), lab.faults()?)))
-            .collect::<Result<BTreeMap<&str, Vec<LabFault>>, LabError>>()?;
+        let mut faults: BTreeMap<&str, Vec<LabFault>> = BTreeMap::new();
+        let (mut dead, mut silent): (BTreeMap<&str, Vec<String>>, Vec<&str>) = Default::default();
+        for lab in &running {
+            let name = lab.file().name.as_str();
+            match lab.faults() {
+                Ok(found) => drop(faults.insert(name, found)),
+                Err(_) => silent.push(name),
+            }
+            let hosts = lab.dead_hosts();
+            if !hosts.is_empty() {
+                dead.insert(name, hosts);
+            }
+        }
         let names: Vec<&str> = running.iter().map(|lab| lab.file().name.as_str()).collect();
         let document = serde_json::json!({
             "schema": "clearstream.lab-list", "version": 1,
-            "running": names, "faults": faults, "built_in": clearstream_lab::file::built_in_names(),
+            "running": names, "faults": faults, "dead_hosts": dead, "silent": silent, "built_in": clearstream_lab::file::built_in_names(),
         });
         return Ok(output::json(&document, true)?);
     }
     let mut rows: Vec<Vec<String>> = running
         .iter()
-        .map(|lab| {
-            let state = match lab.faults()?.len() {
-                0 => "running".to_owned(),
-                1 => "running, 1 fault".to_owned(),
-                count => format!("running, {count} faults"),
-            };
-            Ok(vec![lab.file().name.clone(), state, lab.file().title.clone()])
-        })
-        .collect::<Result<_, LabError>>()?;
+        .map(|lab| vec![lab.file().name.clone(), state_of(lab), lab.file().title.clone()])
+        .collect();
     for name in clearstream_lab::file::built_in_names() {
         if !running.iter().any(|lab| lab.file().name == *name) {
             let title = clearstream_lab::file::load(name)?.title;
@@ -221,13 +223,28 @@ fn list(json: bool) -> Result<(), CommandError> {
     Ok(output::line(&table(&["lab", "state", "what it is"], rows))?)
 }
 
+/// State of a running lab in a few words.
+fn state_of(lab: &RunningLab) -> String {
+    let mut state = match lab.faults().map(|faults| faults.len()) {
+        Ok(0) => "running".to_owned(),
+        Ok(1) => "running, 1 fault".to_owned(),
+        Ok(count) => format!("running, {count} faults"),
+        Err(_) => "its keeper does not answer".to_owned(),
+    };
+    let dead = lab.dead_hosts();
+    if !dead.is_empty() {
+        state.push_str(&format!(", dead: {}", dead.join(" ")));
+    }
+    state
+}
+
 fn show(name: &str, json: bool) -> Result<(), CommandError> {
     let lab = clearstream_lab::open(name)?;
     let (stats, faults) = (lab.delay_line_stats()?, lab.faults()?);
     if json {
         let document = serde_json::json!({
             "schema": "clearstream.lab-state", "version": 1,
-            "file": lab.file(), "delay_lines": stats, "faults": faults,
+            "file": lab.file(), "delay_lines": stats, "faults": faults, "dead_hosts": lab.dead_hosts(),
         });
         return Ok(output::json(&document, true)?);
     }
@@ -252,6 +269,9 @@ fn show(name: &str, json: bool) -> Result<(), CommandError> {
     }
     for fault in &faults {
         output::line(&format!("broken on purpose: {}", fault_text(fault)))?;
+    }
+    for host in lab.dead_hosts() {
+        output::line(&format!("{host} has died: take the lab down and bring it up again"))?;
     }
     Ok(())
 }

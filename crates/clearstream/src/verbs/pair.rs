@@ -1,11 +1,18 @@
 //! `clearstream pair`
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{
+    io::{BufRead as _, Read as _},
+    net::SocketAddr,
+    path::PathBuf,
+};
 
 use clap::Subcommand;
 use clearstream_control::pairing::{self, Pairing};
 
 use crate::{exit::CommandError, output};
+
+/// More than a token has.
+const TOKEN_BYTES: u64 = 64 << 10;
 
 /// Make, list and revoke pairings for `serve`.
 #[derive(Debug, Subcommand)]
@@ -50,14 +57,15 @@ impl PairVerb {
             Self::Create { name, address, identity } => {
                 let token = pairing::create(&folder(identity)?, &name, address)?;
                 output::line(&token)?;
-                eprintln!(
+                output::log(&format!(
                     "Give this token to {name} over a safe channel: whoever holds it may run tests here."
-                );
-                eprintln!("There: clearstream pair accept FILE, then paste it.");
+                ));
+                output::log("There: clearstream pair accept FILE, then paste it.");
             }
             Self::Accept { file } => {
                 let mut token = String::new();
-                std::io::stdin().read_line(&mut token)?;
+                // Longer than any token: standard input may have no end.
+                std::io::stdin().lock().take(TOKEN_BYTES).read_line(&mut token)?;
                 Pairing::from_token(token.trim())?.save(&file)?;
                 output::line(&format!("wrote {}; use it with --pairing {0}", file.display()))?;
             }

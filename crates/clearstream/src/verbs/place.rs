@@ -22,10 +22,10 @@ use clearstream_schema::{
     place::Role,
 };
 
-use super::inspect::write;
 use crate::{
     endpoints::{Endpoints, PathArgs},
     exit::CommandError,
+    files,
     output::{self, place},
     steer::Chosen,
 };
@@ -108,7 +108,7 @@ impl PlanArgs {
         let placement = placement::plan(&root, &host, &self.interface, self.flows)?;
         if let Some(path) = &self.out {
             let text = serde_json::to_string_pretty(&placement.plan).map_err(std::io::Error::other)?;
-            write(path, &(text + "\n"))?;
+            files::write(path, &(text + "\n"))?;
         }
         if self.json {
             return Ok(output::json(&placement, true)?);
@@ -259,11 +259,7 @@ impl PortsArgs {
 
     fn path(&self) -> Result<Option<PathHash>, CommandError> {
         let Some(path) = &self.path_table else { return Ok(self.path_hash.clone()) };
-        let text = std::fs::read_to_string(path).map_err(|source| CommandError::File {
-            what: "read".to_owned(),
-            path: path.clone(),
-            source,
-        })?;
+        let text = files::read_text(path)?;
         let mut seen = Vec::new();
         for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
             let mut words = line.split_whitespace();

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use clearstream_record::Reader;
 
-use super::inspect::write;
-use crate::{exit::CommandError, output};
+use crate::{exit::CommandError, files, output};
 
 /// Turn a recorded run into one page that a colleague can read.
 #[derive(Debug, clap::Args)]
@@ -49,7 +48,7 @@ impl ReportArgs {
         if path.as_os_str() == "-" {
             return Ok(output::line(&text)?);
         }
-        write(&path, &text)?;
+        files::write(&path, &text)?;
         Ok(output::line(&format!("wrote {}", path.display()))?)
     }
 }

@@ -30,7 +30,7 @@ impl ServeArgs {
         let identity = self.identity.map_or_else(pairing::default_directory, Ok)?;
         let mut config = ServeConfig::new(self.listen, identity);
         config.busy = if self.queue { Busy::Queue } else { Busy::Refuse };
-        config.on_event = Box::new(|event| eprintln!("{event}"));
+        config.on_event = Box::new(|event| output::log(&event.to_string()));
         let server = tls::Server::bind(config)?;
         output::line(&format!("listening on {}; stop with Ctrl-C", server.local_address()))?;
         Ok(server.run(&stop, Agent::default)?)

@@ -18,11 +18,10 @@ use clearstream_study::{
     RunRequest, Runner, StudyEvent, run_id,
 };
 
-use super::inspect::write;
 use crate::{
     endpoints::{Endpoints, PathArgs, own_program},
     exit::CommandError,
-    interrupt,
+    files, interrupt,
     output::{
         self, Paint,
         progress::Progress,
@@ -151,7 +150,7 @@ impl RunArgs {
     fn finish(&self, end: &RunEnd, stopped: bool) -> Result<(), CommandError> {
         let reader = Reader::open(&end.folder)?;
         let path = self.report.clone().unwrap_or_else(|| end.folder.join("report.html"));
-        write(&path, &clearstream_report::html(&reader)?)?;
+        files::write(&path, &clearstream_report::html(&reader)?)?;
         let resume = format!("resume with --resume {}", end.folder.display());
         if self.json {
             let document = serde_json::json!({

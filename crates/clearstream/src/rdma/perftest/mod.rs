@@ -10,6 +10,7 @@
 
 pub mod client;
 pub mod control;
+pub mod intake;
 pub mod latency;
 pub mod server;
 pub mod traffic;

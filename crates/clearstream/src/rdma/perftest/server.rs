@@ -16,9 +16,9 @@ use super::{
     Program,
     client::{introduce, own_introductions},
     control::{Control, Heard, PATIENCE},
+    intake::Intake,
     latency::Exchange,
     shape,
-    traffic::Intake,
     words::{FIGURE_BYTES, FIGURES, INTRODUCTION_BYTES, Introduction, Report},
 };
 use crate::rdma::{
@@ -30,8 +30,6 @@ use crate::rdma::{
 
 /// How often it is looked whether to stop.
 const STOP_PERIOD: Duration = Duration::from_millis(50);
-/// After the client's word nothing comes for so long: all of a run is here.
-const QUIET: Duration = Duration::from_millis(50);
 /// The first connection may end a little after the others.
 const AFTERWARDS: Duration = Duration::from_secs(2);
 /// How long connections may take to end.
@@ -256,6 +254,7 @@ impl Session {
             match self.control.try_hear()? {
                 Heard::Nothing => {}
                 Heard::Left => {
+                    self.drain();
                     self.count(began);
                     return Ok(());
                 }
@@ -275,23 +274,32 @@ impl Session {
         }
     }
 
-    /// The client's word: a run is over or begins, or a figure.
+    /// The client's message: a run is over or begins, or a figure. Data of the
+    /// run may arrive after it, on the other connections.
     fn heard(&mut self, word: &[u8], began: Instant) -> Result<(), RdmaError> {
         if word.len() == INTRODUCTION_BYTES {
-            // What the client has sent comes on other connections than its
-            // word.
-            let mut last = Instant::now();
-            while last.elapsed() < QUIET {
-                if self.look()? {
-                    last = Instant::now();
-                }
-            }
-            self.count(began);
-            if let Duty::Intake(intake) = &mut self.duty {
-                intake.begin();
+            match &mut self.duty {
+                Duty::Intake(intake) => intake.announced(),
+                Duty::Exchange(_) | Duty::None(_) => self.count(began),
             }
         }
         self.reply(word)
+    }
+
+    /// Takes what is still on its way after the client has left: until the
+    /// queue pairs are over, or nothing has come for a while.
+    fn drain(&mut self) {
+        if !matches!(self.duty, Duty::Intake(_)) {
+            return;
+        }
+        let mut last = Instant::now();
+        while last.elapsed() < FAREWELL {
+            match self.look() {
+                Ok(true) => last = Instant::now(),
+                Ok(false) => std::thread::sleep(Duration::from_millis(1)),
+                Err(_) => return,
+            }
+        }
     }
 
     fn reply(&mut self, word: &[u8]) -> Result<(), RdmaError> {
@@ -308,17 +316,14 @@ impl Session {
 
     /// Takes down what a run has brought.
     fn count(&mut self, began: Instant) {
-        let run = match &self.duty {
-            Duty::Intake(intake) => {
-                RdmaRate::new(intake.messages(), intake.size.into(), nanoseconds(intake.elapsed()))
+        match &self.duty {
+            Duty::Intake(intake) => self.served.runs = intake.rates(),
+            Duty::Exchange(exchange) if self.served.runs.is_empty() && exchange.messages() > 0 => {
+                let elapsed = nanoseconds(began.elapsed());
+                let run = RdmaRate::new(exchange.messages(), exchange.size().into(), elapsed);
+                self.served.runs.push(run);
             }
-            Duty::Exchange(exchange) if self.served.runs.is_empty() => {
-                RdmaRate::new(exchange.messages(), exchange.size().into(), nanoseconds(began.elapsed()))
-            }
-            _ => return,
-        };
-        if run.message_count > 0 {
-            self.served.runs.push(run);
+            Duty::Exchange(_) | Duty::None(_) => {}
         }
     }
 

@@ -14,13 +14,13 @@ use std::{
 
 use clearstream_iwarp::{
     verbs::{Access, ProtectionDomain, Region},
-    work::{Data, Operation, Remote, SendRequest},
+    work::{Operation, Remote, SendRequest},
 };
 use clearstream_schema::rdma::RdmaOperation;
 
 use crate::rdma::{
     error::RdmaError,
-    lanes::{Batch, Lanes, Purpose, batch, request_id, split_id},
+    lanes::{Lanes, Purpose, batch, request_id, split_id},
     traffic::data,
 };
 
@@ -204,86 +204,5 @@ impl Flow<'_> {
                 invalidate: false,
             },
         }
-    }
-}
-
-/// The server's part of Sends.
-#[derive(Debug)]
-pub struct Intake {
-    /// The client's words, of each queue pair.
-    far: Vec<Remote>,
-    /// Received on each queue pair, and told of that.
-    received: Vec<(u64, u64)>,
-    /// Bytes of the last message.
-    pub size: u32,
-    times: Option<(Instant, Instant)>,
-    found: Batch,
-}
-
-impl Intake {
-    /// Nothing received.
-    #[must_use]
-    pub fn new(far: Vec<Remote>) -> Self {
-        let received = vec![(0, 0); far.len()];
-        Self { far, received, size: 0, times: None, found: batch() }
-    }
-
-    /// Messages of this run so far.
-    #[must_use]
-    pub fn messages(&self) -> u64 {
-        self.received.iter().map(|(received, _)| received).sum()
-    }
-
-    /// From the first message to the last.
-    #[must_use]
-    pub fn elapsed(&self) -> Duration {
-        self.times.map_or(Duration::ZERO, |(first, last)| last - first)
-    }
-
-    /// The client begins to count anew.
-    pub fn begin(&mut self) {
-        self.received.fill((0, 0));
-        (self.times, self.size) = (None, 0);
-    }
-
-    /// Takes what has come, posts receives anew and tells the client. Whether
-    /// there was something.
-    ///
-    /// # Errors
-    /// A connection that is over.
-    pub fn take(&mut self, all: &mut Lanes) -> Result<bool, RdmaError> {
-        let count = all.poll(&mut self.found)?;
-        for completion in &self.found[..count] {
-            let (Purpose::Receive, lane, number) = split_id(completion.id) else { continue };
-            self.received[lane].0 += 1;
-            self.size = completion.bytes;
-            let now = Instant::now();
-            self.times.get_or_insert((now, now)).1 = now;
-            all.expect(lane, number)?;
-        }
-        for lane in 0..self.received.len() {
-            let (received, told) = self.received[lane];
-            // A client with few receives in mind waits for the first of them:
-            // whoever is idle tells.
-            if received - told >= u64::from(all.shape.signal_every) || count == 0 && received > told {
-                self.tell(all, lane)?;
-            }
-        }
-        Ok(count > 0)
-    }
-
-    fn tell(&mut self, all: &Lanes, lane: usize) -> Result<(), RdmaError> {
-        let (received, told) = &mut self.received[lane];
-        // A word has 32 bits, and wraps.
-        let data = Data::Inline((*received as u32).to_ne_bytes().into_iter().collect());
-        let request = SendRequest {
-            id: request_id(Purpose::Aside, lane, 0),
-            operation: Operation::Write { data, remote: self.far[lane] },
-            signaled: true,
-            fence: false,
-        };
-        all.pairs[lane].post_send(request).map_err(|error| all.lost(lane, &error.to_string()))?;
-        *told = *received;
-        Ok(())
     }
 }

@@ -1,8 +1,13 @@
 //! `clearstream rdma serve`
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
 
 use clap::ValueEnum;
+use clearstream_control::rate::{Admission, LogLimit};
 use clearstream_schema::{
     ByteCount,
     rdma::{RdmaOperation, RdmaProgress},
@@ -131,7 +136,9 @@ impl ServeArgs {
             server.local_address(),
             program.name()
         ))?;
-        server.run(&stop, &|told| eprintln!("{}", output::rdma::told(&told)))?;
+        let log = Log::new();
+        server.run(&stop, &|told| log.line(&output::rdma::told(&told)))?;
+        log.end();
         Ok(())
     }
 }
@@ -141,6 +148,7 @@ pub(super) fn serve(address: SocketAddr, service: Service, texts: bool) -> Resul
     let stop = interrupt::stop_flag()?;
     let server = Server::bind(address, service)?;
     output::line(&format!("listening on {}; stop with Ctrl-C", server.local_address()))?;
+    let log = Log::new();
     server.run(&stop, &|told| {
         if let Told::Text { text, .. } = &told {
             if texts {
@@ -148,7 +156,45 @@ pub(super) fn serve(address: SocketAddr, service: Service, texts: bool) -> Resul
             }
             return;
         }
-        eprintln!("{}", output::rdma::told(&told));
+        log.line(&output::rdma::told(&told));
     })?;
+    log.end();
     Ok(())
+}
+
+/// The server's log. Whoever reaches the port makes lines of it, so that they
+/// are bounded in rate, and counted beyond.
+struct Log(Mutex<LogLimit>);
+
+impl Log {
+    fn new() -> Self {
+        Self(Mutex::new(LogLimit::new(Instant::now())))
+    }
+
+    fn limit(&self) -> MutexGuard<'_, LogLimit> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn line(&self, text: &str) {
+        let now = Instant::now();
+        let (suppressed, admission) = {
+            let mut limit = self.limit();
+            (limit.report(now), limit.admit(now))
+        };
+        Self::suppressed(suppressed);
+        if admission == Admission::Write {
+            output::log(text);
+        }
+    }
+
+    fn end(&self) {
+        let suppressed = self.limit().take();
+        Self::suppressed(suppressed);
+    }
+
+    fn suppressed(count: Option<u64>) {
+        if let Some(count) = count {
+            output::log(&format!("{count} more lines, not listed one by one"));
+        }
+    }
 }

@@ -7,6 +7,7 @@ use clearstream_host::HostRoot;
 use clearstream_plan::{Applied, Options};
 use clearstream_route::{guard::Danger, probe_kernel};
 use clearstream_schema::plan::Plan;
+use clearstream_sys::file;
 use serde::Serialize;
 
 use super::here::Planned;
@@ -80,7 +81,8 @@ impl ApplyArgs {
     fn plan(&self, root: &HostRoot) -> Result<Plan, CommandError> {
         let path = Path::new(&self.fabric);
         let is_plan = path.is_file()
-            && std::fs::read_to_string(path).is_ok_and(|text| text.trim_start().starts_with('{'));
+            && file::read_text(path, file::DOCUMENT_BYTES)
+                .is_ok_and(|text| text.trim_start().starts_with('{'));
         if is_plan {
             return read_plan(path);
         }

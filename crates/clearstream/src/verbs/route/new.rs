@@ -1,17 +1,13 @@
 //! `clearstream route new`
 
-use std::{
-    fs::File,
-    io::Write as _,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use clearstream_host::{HostRoot, capture};
 use clearstream_route::{fabric, lint, outline, read};
 use clearstream_schema::routing::HostRouting;
 
 use super::{lint::unreadable, name_of};
-use crate::{exit::CommandError, output};
+use crate::{exit::CommandError, files, output};
 
 /// Start a fabric file from hosts as they are: captured ones of both sides and
 /// the gateways, or their files. Comments in it say what could not be seen.
@@ -88,6 +84,9 @@ fn named(mut host: HostRouting, name: &str) -> HostRouting {
 }
 
 fn write_new(path: &Path, text: &str) -> Result<(), CommandError> {
-    let fail = |source| CommandError::File { what: "create".to_owned(), path: path.to_owned(), source };
-    File::create_new(path).and_then(|mut file| file.write_all(text.as_bytes())).map_err(fail)
+    if path.symlink_metadata().is_ok() {
+        let source = std::io::ErrorKind::AlreadyExists.into();
+        return Err(CommandError::File { what: "create".to_owned(), path: path.to_owned(), source });
+    }
+    files::write(path, text)
 }

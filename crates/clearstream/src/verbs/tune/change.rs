@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::{
     exit::CommandError,
+    files,
     guarded::{Allowed, Guard},
     output::{self, Paint, tune},
 };
@@ -121,11 +122,7 @@ fn print_question(text: &str) -> io::Result<()> {
 
 /// Reads a plan from a file.
 pub(in crate::verbs) fn read_plan(path: &Path) -> Result<Plan, CommandError> {
-    let text = std::fs::read_to_string(path).map_err(|source| CommandError::File {
-        what: "read".to_owned(),
-        path: path.to_owned(),
-        source,
-    })?;
+    let text = files::read_text(path)?;
     serde_json::from_str(&text).map_err(|error| {
         CommandError::Usage(format!(
             "{} is no {PLAN_SCHEMA}: {error}: make one with clearstream tune plan --out FILE",

@@ -1,9 +1,6 @@
 //! `clearstream tune lint`
 
-use std::{
-    io::Read as _,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use clearstream_host::{HostRoot, capture};
 use clearstream_schema::{
@@ -15,11 +12,9 @@ use clearstream_tune::{Assumed, HostState, KernelVersion, MuteList, lint, of_giv
 use super::goal;
 use crate::{
     exit::CommandError,
+    files,
     output::{self, Paint, tune},
 };
-
-/// A larger file is no list of settings.
-const LARGEST_FILE_BYTES: u64 = 16 << 20;
 
 /// Look for mistakes in the settings of this host, of a captured one, or in a
 /// file: sysctl.conf, a tuned profile, a script, a list out of a paper.
@@ -144,15 +139,5 @@ impl Showing {
 
 /// The whole of a file; bytes that are no text are shown as such in a finding.
 fn text(path: &Path) -> Result<String, CommandError> {
-    let fail = |source| CommandError::File { what: "read".to_owned(), path: path.to_owned(), source };
-    let file = std::fs::File::open(path).map_err(fail)?;
-    let mut bytes = Vec::new();
-    file.take(LARGEST_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(fail)?;
-    if bytes.len() as u64 > LARGEST_FILE_BYTES {
-        return Err(CommandError::Usage(format!(
-            "{} is larger than 16 MiB: that is no list of settings",
-            path.display()
-        )));
-    }
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(String::from_utf8_lossy(&files::read(path)?).into_owned())
 }

@@ -10,8 +10,8 @@ use clearstream_tune::{HostState, Profile, recommend};
 use super::{goal, render};
 use crate::{
     exit::CommandError,
+    files,
     output::{self, Paint, tune},
-    verbs::inspect::write,
 };
 
 /// From this round trip on a path is taken for a wide-area one.
@@ -64,7 +64,7 @@ impl PlanArgs {
         }
         if let Some(path) = &self.out {
             let text = serde_json::to_string_pretty(&plan).map_err(std::io::Error::other)?;
-            write(path, &(text + "\n"))?;
+            files::write(path, &(text + "\n"))?;
         }
         if self.json {
             return Ok(output::json(&plan, true)?);

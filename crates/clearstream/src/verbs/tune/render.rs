@@ -8,6 +8,7 @@ use clearstream_schema::plan::Plan;
 
 use crate::{
     exit::CommandError,
+    files,
     output::{self, tune},
 };
 
@@ -46,11 +47,14 @@ pub(super) fn write_files(plan: &Plan, format: Format, folder: &Path) -> Result<
     let rendered = render(plan, format);
     for file in &rendered.files {
         let path = folder.join(file.path.trim_start_matches('/'));
-        write_file(&path, &file.text, file.mode).map_err(|source| CommandError::File {
-            what: "write".to_owned(),
-            path: path.clone(),
-            source,
-        })?;
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent).map_err(|source| CommandError::File {
+                what: "make folder".to_owned(),
+                path: parent.to_owned(),
+                source,
+            })?;
+        }
+        files::write_with_mode(&path, &file.text, file.mode)?;
         output::line(&format!("{}  (belongs at {})", path.display(), file.path))?;
     }
     if rendered.left_out.is_empty() {
@@ -64,13 +68,4 @@ pub(super) fn write_files(plan: &Plan, format: Format, folder: &Path) -> Result<
         rendered.left_out.len(),
         plan.steps.len()
     )))
-}
-
-fn write_file(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
-    use std::os::unix::fs::PermissionsExt as _;
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
-    std::fs::write(path, text)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
 }

@@ -1,0 +1,313 @@
+//! What comes from outside does no harm: logs that are gone, disks that are
+//! full, files without an end, text that a terminal would obey, agents that
+//! stand still. And each of them ends with the documented exit code.
+
+mod common;
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    net::SocketAddr,
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use common::{Lab, children, clearstream, finish, program, run, signal};
+
+/// Longest that a run here may take.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// `command` by the shell, with `$CS` as the program and `$DIR` as the folder.
+fn shell(folder: &Path, script: &str) -> common::Run {
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).env("CS", program()).env("DIR", folder);
+    finish(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap(), LIMIT)
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// A daemon of a test with one pairing.
+struct Daemon {
+    child: Child,
+    address: String,
+    pairing: String,
+}
+
+impl Daemon {
+    fn start(folder: &Path, log: Stdio) -> Self {
+        let identity = folder.join("identity");
+        let mut child = clearstream(&["serve", "--listen", "127.0.0.1:0", "--identity", text(&identity)])
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let address: SocketAddr = line
+            .strip_prefix("listening on ")
+            .and_then(|rest| rest.split(';').next())
+            .unwrap()
+            .parse()
+            .unwrap();
+        let pairing = folder.join("pairing.json");
+        let (identity, address) = (text(&identity).to_owned(), address.to_string());
+        let token = run(&["pair", "create", "tester", "--identity", &identity, "--address", &address]);
+        let token_file = folder.join("token");
+        fs::write(&token_file, token.ok()).unwrap();
+        shell(folder, &format!("$CS pair accept {} < {}", pairing.display(), token_file.display())).ok();
+        Self { child, address, pairing: text(&pairing).to_owned() }
+    }
+
+    fn probe(&self) -> common::Run {
+        run(&["probe", &self.address, "--pairing", &self.pairing, "--count", "2", "--json"])
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn controllers_are_served_when_nobody_can_take_the_log() {
+    // A pipe whose reader has gone, and a full disk.
+    for full in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let log = if full {
+            fs::File::options().write(true).open("/dev/full").unwrap().into()
+        } else {
+            Stdio::piped()
+        };
+        let mut daemon = Daemon::start(folder.path(), log);
+        drop(daemon.child.stderr.take());
+        for _ in 0..2 {
+            daemon.probe().ok();
+        }
+        signal(daemon.child.id(), "HUP");
+        let status = daemon.child.wait().unwrap();
+        assert_eq!(status.code(), Some(0), "a hangup stops a daemon as TERM does");
+    }
+}
+
+#[test]
+fn inputs_without_an_end_are_refused_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    // A study's record whose document has 10 GB, and takes no room.
+    fs::create_dir(folder.path().join("run")).unwrap();
+    fs::File::create(folder.path().join("run/run.json")).unwrap().set_len(10 << 30).unwrap();
+    for arguments in [
+        "lab up /dev/zero",
+        "route plan /dev/zero",
+        "route lint /dev/zero",
+        "study run /dev/zero --to localhost --dry-run",
+        "tune render /dev/zero --as sysctl.d --out $DIR/out",
+        "tune verify /dev/zero",
+        "tune lint /dev/zero",
+        "report $DIR/run",
+        "diagnose --from $DIR/run",
+    ] {
+        // What reads on and on fails here by its memory, and not the machine.
+        let ended = shell(folder.path(), &format!("ulimit -v 4000000; exec $CS {arguments}"));
+        ended.refused(7, &["larger than"]);
+    }
+    shell(folder.path(), "ulimit -v 4000000; exec $CS pair accept $DIR/pairing < /dev/zero").refused_with(2);
+    shell(folder.path(), "ulimit -v 4000000; exec $CS inspect --from /dev/zero").refused_with(7);
+}
+
+#[test]
+fn nothing_that_a_terminal_obeys_is_printed() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = folder.path().join("host");
+    // Clears the screen, sets the title, moves back (C0, C1), reverses text.
+    let hostile = "x\x1b[2J\x1b]0;title\x07\r\u{9b}31m\u{202e}y";
+    for (path, contents) in [
+        ("proc/sys/kernel/osrelease", format!("6.1.0-{hostile}\n")),
+        ("proc/sys/kernel/hostname", format!("{hostile}\n")),
+        ("proc/cpuinfo", format!("processor\t: 0\nmodel name\t: {hostile}\n\n")),
+        ("proc/version", format!("Linux version 6.1 {hostile}\n")),
+        ("proc/cmdline", format!("{hostile}\n")),
+        ("sys/devices/system/cpu/online", "0\n".to_owned()),
+        ("sys/devices/system/cpu/present", "0\n".to_owned()),
+        ("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", format!("{hostile}\n")),
+    ] {
+        let path = host.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, contents).unwrap();
+    }
+    let study = folder.path().join("study.toml");
+    fs::write(&study, "title = \"\\u001b[2J\"\n\"ke\\u009by\" = 1\n").unwrap();
+    let plan = folder.path().join("plan.json");
+    fs::write(&plan, r#"{"schema": "\u001b[2J", "\u009b": 1}"#).unwrap();
+    let lab = folder.path().join("lab.toml");
+    fs::write(&lab, "schema = \"\\u001b[31m\"\nversion = 1\nname = \"\\u202e\"\n").unwrap();
+    let mut shown = false;
+    for arguments in [
+        vec!["inspect", "--from", text(&host)],
+        vec!["inspect", "--from", text(&host), "--json"],
+        vec!["tune", "lint", "--from", text(&host)],
+        vec!["study", "run", text(&study), "--to", "localhost"],
+        vec!["tune", "verify", text(&plan)],
+        vec!["lab", "up", text(&lab)],
+        vec!["lab", "up", "./\x1b[2J\u{9b}.toml"],
+        vec!["flow", "\x1b]0;evil\x07.invalid", "--pairing", "/nonexistent"],
+        vec!["report", "/nonexistent/\x1b[2J"],
+    ] {
+        let run = run(&arguments);
+        for output in [&run.stdout, &run.stderr] {
+            let raw = output.chars().find(|c| (c.is_control() && !"\n\t".contains(*c)) || *c == '\u{202e}');
+            assert_eq!(raw, None, "{arguments:?}: {output:?}");
+            shown |= output.contains("\\u{1b}");
+        }
+    }
+    assert!(shown, "it is made visible");
+}
+
+#[test]
+fn options_without_effect_are_refused() {
+    for (arguments, word) in [
+        (vec!["flow", "localhost", "--pairing", "/nonexistent"], "--pairing"),
+        (vec!["probe", "localhost", "--ssh-option", "Port=22"], "--ssh-option"),
+        (vec!["flow", "--lab", "two-hosts", "--remote-program", "/bin/cs"], "--remote-program"),
+        (vec!["flow", "localhost", "--datagram", "1400"], "datagram"),
+        (vec!["flow", "localhost", "--pacing", "0"], "pacing"),
+        (vec!["flow", "localhost", "--pacing", "7b/s"], "pacing"),
+        (vec!["flow", "localhost", "-P", "2", "--source-ports", "40000,40000"], "40000 twice"),
+        (vec!["flow", "localhost", "--protocol", "udp", "--receive-low-water", "4096"], "low-water"),
+    ] {
+        run(&arguments).refused(2, &[word]);
+    }
+    run(&["flow", "localhost", "--bytes", "1MiB", "--duration", "5s"])
+        .refused_by_usage("cannot be used with");
+    run(&["inspect", "--capture", "/tmp/x", "--svg", "/tmp/y"]).refused_by_usage("cannot be used with");
+    run(&["diagnose", "--from", "/nonexistent", "--flows", "4"]).refused_by_usage("cannot be used with");
+}
+
+#[test]
+fn login_banner_and_exhausted_limits_have_their_exit_codes() {
+    let folder = tempfile::tempdir().unwrap();
+    let ssh = folder.path().join("ssh");
+    // A start-up file of the remote shell that prints something.
+    fs::write(&ssh, "#!/bin/sh\nprintf 'Welcome to dtn2, all access is logged\\n'\nexec cat\n").unwrap();
+    let ran =
+        shell(folder.path(), "chmod +x $DIR/ssh; PATH=$DIR:$PATH exec $CS flow dtn2 --address 127.0.0.1");
+    ran.refused(3, &["not a clearstream agent", "Welcome"]);
+    // Descriptors: each flow takes one at each end.
+    let ran = shell(folder.path(), "ulimit -n 24; exec $CS flow localhost -P 64 -t 100ms");
+    ran.refused(5, &["ulimit -n"]);
+}
+
+#[test]
+fn samples_of_an_agent_that_stood_still_are_known_to_be_missing() {
+    let child = clearstream(&[
+        "flow",
+        "localhost",
+        "--duration",
+        "4s",
+        "--interval",
+        "200ms",
+        "--warm-up",
+        "0s",
+        "--json",
+    ])
+    .spawn()
+    .unwrap();
+    std::thread::sleep(Duration::from_millis(1200));
+    let agents = children(child.id());
+    assert_eq!(agents.len(), 2, "one agent for each side");
+    signal(agents[0], "STOP");
+    std::thread::sleep(Duration::from_millis(2200));
+    signal(agents[0], "CONT");
+    let run = finish(child, LIMIT);
+    assert_eq!(run.code(), 8, "{}", run.stderr);
+    let document: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    let summary = &document["summary"];
+    assert_eq!(summary["complete"], false);
+    assert!(summary["notices"].to_string().contains("samples-missing"), "{}", summary["notices"]);
+}
+
+#[test]
+fn root_full_disk_leaves_the_old_file() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("disk")).unwrap();
+    // 4 KiB are left: less than any of these files.
+    let ran = shell(
+        folder.path(),
+        r#"unshare -m sh -c '
+        mount -t tmpfs -o size=64k,mode=0755 none $DIR/disk && cd $DIR/disk || exit 99
+        for name in plan.json picture.svg host.tar.gz; do echo old > $name; done
+        head -c 49152 /dev/zero > filler; 
+        $CS inspect --svg picture.svg; echo "svg $?"
+        $CS inspect --capture host.tar.gz; echo "capture $?"
+        head -c 65536 /dev/zero >> filler 2>/dev/null
+        $CS tune plan --rate 40G --rtt 17ms --out plan.json > /dev/null; echo "plan $?"
+        cat plan.json picture.svg host.tar.gz; ls -A | wc -l'"#,
+    );
+    assert_eq!(ran.ok(), "svg 7\ncapture 7\nplan 7\nold\nold\nold\n4\n", "{}", ran.stderr);
+    assert_eq!(ran.stderr.matches("No space left").count(), 3, "{}", ran.stderr);
+}
+
+#[test]
+fn root_unreachable_network_ends_with_its_exit_code() {
+    let folder = tempfile::tempdir().unwrap();
+    for arguments in ["flow localhost -t 100ms", "flow localhost --protocol udp -t 100ms", "probe localhost"]
+    {
+        let script = format!("unshare -n sh -c 'ip link set lo up; exec $CS {arguments} --address 10.9.9.9'");
+        shell(folder.path(), &script).refused(3, &["Network is unreachable"]);
+    }
+}
+
+#[test]
+fn root_lab_with_an_unknown_congestion_control_is_a_mistake_of_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("robust-cc.toml");
+    let file = LAB.replace("NAME", "robust-cc").replace("TITLE", "x");
+    fs::write(&path, file.replace("name = \"here\"", "name = \"here\"\ncongestion-control = \"nosuch\""))
+        .unwrap();
+    run(&["lab", "up", text(&path)]).refused(2, &["nosuch"]);
+}
+
+const LAB: &str = r#"
+schema = "clearstream.lab"
+version = 1
+name = "NAME"
+title = "TITLE"
+[[host]]
+name = "here"
+[[host]]
+name = "there"
+[[link]]
+mtu = 1500
+[[link.ends]]
+host = "here"
+interface = "eth0"
+addresses = ["10.0.0.1/24"]
+[[link.ends]]
+host = "there"
+interface = "eth0"
+addresses = ["10.0.0.2/24"]
+"#;
+
+#[test]
+fn root_dead_host_of_a_lab_is_shown_and_titles_are_harmless() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("robust-dead.toml");
+    fs::write(&path, LAB.replace("NAME", "robust-dead").replace("TITLE", "\\u001b[2Jtitle\\u202e")).unwrap();
+    let lab = Lab::up(&path, "robust-dead");
+    let list = run(&["lab", "list"]);
+    let row = |text: &str| text.lines().find(|line| line.starts_with("robust-dead")).unwrap().to_owned();
+    let shown = row(list.ok());
+    assert!(shown.contains("running") && shown.contains("\\u{1b}[2Jtitle\\u{202e}"), "{shown:?}");
+    let state = fs::read_to_string("/run/clearstream/labs/robust-dead/state.json").unwrap();
+    let state: serde_json::Value = serde_json::from_str(&state).unwrap();
+    let holder = state["hosts"][1]["pid"].as_u64().unwrap();
+    signal(u32::try_from(holder).unwrap(), "KILL");
+    common::eventually(Duration::from_secs(10), "the host is shown as dead", || {
+        row(run(&["lab", "list"]).ok()).contains("dead: there")
+    });
+    assert_eq!(run(&["lab", "list", "--json"]).json()["dead_hosts"]["robust-dead"][0], "there");
+    run(&["lab", "exec", &lab.0, "there", "true"]).refused(6, &["has died"]);
+}
