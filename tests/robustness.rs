@@ -233,16 +233,15 @@ fn samples_of_an_agent_that_stood_still_are_known_to_be_missing() {
 fn root_full_disk_leaves_the_old_file() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("disk")).unwrap();
-    // 4 KiB are left: less than any of these files.
+    // Every page is taken: a file can be made, and nothing written to it.
     let ran = shell(
         folder.path(),
         r#"unshare -m sh -c '
         mount -t tmpfs -o size=64k,mode=0755 none $DIR/disk && cd $DIR/disk || exit 99
         for name in plan.json picture.svg host.tar.gz; do echo old > $name; done
-        head -c 49152 /dev/zero > filler; 
+        head -c 65536 /dev/zero > filler 2> /dev/null
         $CS inspect --svg picture.svg; echo "svg $?"
         $CS inspect --capture host.tar.gz; echo "capture $?"
-        head -c 65536 /dev/zero >> filler 2>/dev/null
         $CS tune plan --rate 40G --rtt 17ms --out plan.json > /dev/null; echo "plan $?"
         cat plan.json picture.svg host.tar.gz; ls -A | wc -l'"#,
     );

@@ -10,6 +10,7 @@ use std::{
 
 use clearstream_schema::{
     control::{Failure, FailureKind},
+    failure::limit,
     flow::FlowConfig,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -101,7 +102,7 @@ impl Listener {
                 ));
             }
             self.wait();
-            self.accept();
+            self.accept()?;
             self.listen_to_pending();
         }
         Ok(self.flows.into_iter().flatten().map(Arc::new).collect())
@@ -115,12 +116,20 @@ impl Listener {
         let _ = poll(&mut polled, Some(&timeout));
     }
 
-    fn accept(&mut self) {
+    fn accept(&mut self) -> Result<(), Failure> {
         // One round takes at most as many as may wait, so that a flood of
         // connections does not keep us from listening to those that are here.
         for _ in 0..PENDING_MAX {
-            // An error concerns the connection that was to be accepted.
-            let Ok((socket, _)) = self.socket.accept() else { return };
+            let socket = match self.socket.accept() {
+                Ok((socket, _)) => socket,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                // Descriptors have run out: none of the flows to come will get one.
+                Err(error) if limit(&error).is_some() => {
+                    return Err(Failure::of_system("accept the connection of a flow", &error));
+                }
+                // It concerns the connection that was to be accepted.
+                Err(_) => return Ok(()),
+            };
             if socket.set_nonblocking(true).is_err() {
                 continue;
             }
@@ -130,6 +139,7 @@ impl Listener {
             let until = Instant::now() + PREAMBLE_PATIENCE;
             self.pending.push(Pending { socket, said: Vec::with_capacity(PREAMBLE_BYTES), until });
         }
+        Ok(())
     }
 
     fn listen_to_pending(&mut self) {

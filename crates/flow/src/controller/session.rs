@@ -130,11 +130,30 @@ impl<'a> Session<'a> {
         };
         self.server.prepared = true;
         let as_client = ask(FlowRole::Client { server: SocketAddr::new(server_address, port) });
-        match self.client.peer.request(as_client)? {
-            Reply::FlowConnected => self.client.prepared = true,
-            _ => return Err(self.unexpected(Side::Client, "prepare a flow")),
+        match self.client.peer.request(as_client) {
+            Ok(Reply::FlowConnected) => self.client.prepared = true,
+            Ok(_) => return Err(self.unexpected(Side::Client, "prepare a flow")),
+            Err(error) => return Err(self.reason_of_server().unwrap_or_else(|| error.into())),
         }
         Ok(())
+    }
+
+    /// The client could not connect: the server may know why, a limit of its
+    /// host for instance, and the client only sees it hang up.
+    fn reason_of_server(&mut self) -> Option<FlowError> {
+        let until = Instant::now() + LEFTOVER;
+        while Instant::now() < until {
+            match self.server.peer.next_event(TURN) {
+                Ok(Some(AgentEvent::FlowFinished { failure: Some(failure), test, .. }))
+                    if test == self.test && failure.kind == FailureKind::Unsupported =>
+                {
+                    return Some(self.failed(Side::Server, failure, None));
+                }
+                Ok(_) => {}
+                Err(_) => return None,
+            }
+        }
+        None
     }
 
     fn unexpected(&mut self, side: Side, request: &'static str) -> FlowError {
