@@ -195,7 +195,7 @@ fn agents_that_never_come_up_properly_are_told_apart() {
     let error = peer_of(&said(std::slice::from_ref(&greeting))[..20], false).map(drop).unwrap_err();
     assert!(error.to_string().contains("in the middle of a message"), "{error}");
     let error = peer_of(b"\0\0\0\x04oops", true).map(drop).unwrap_err();
-    assert!(matches!(error, PeerError::Protocol { .. }), "{error}");
+    assert!(matches!(error, PeerError::Start { cause: StartCause::NotAnAgent, .. }), "{error}");
     let hello = Hello { major: own_hello().major + 1, version: "9.0.0".into(), ..own_hello() };
     let error = peer_of(&said(&[Message::Hello(hello)]), true).map(drop).unwrap_err();
     assert!(matches!(error, PeerError::Version { .. }), "{error}");

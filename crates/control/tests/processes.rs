@@ -193,7 +193,7 @@ fn talkative_shell_is_recognised() {
     let mut command = Command::new("sh");
     command.args(["-c", "echo 'Welcome to dtn2!'; sleep 60"]);
     let error = spawn(command, "dtn2").map(drop).unwrap_err();
-    assert!(matches!(error, PeerError::Protocol { .. }), "{error}");
+    assert!(matches!(error, PeerError::Start { cause: StartCause::NotAnAgent, .. }), "{error}");
     assert!(error.to_string().contains("Welcome to dtn2!"), "{error}");
 }
 
