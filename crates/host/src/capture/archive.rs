@@ -234,7 +234,7 @@ mod tests {
     fn small_bundles_that_unpack_to_much_are_refused() {
         let limits = Limits { entry_count: 10, bytes: 2 << 20 };
         let load = |bundle: &[u8]| load(Path::new("x.tar.gz"), bundle, limits).map_err(|e| e.to_string());
-        assert_eq!(load(&bundle(10, 100 << 10)).unwrap().entries.len(), 11, "ten files in a folder");
+        assert_eq!(load(&bundle(10, 100 << 10)).unwrap().entries.len(), 10);
         let large = bundle(3, 1 << 20);
         assert!(large.len() < 64 << 10, "it is small as a file");
         assert!(load(&large).unwrap_err().contains("more than 2 MiB"));
