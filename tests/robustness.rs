@@ -1,6 +1,7 @@
 //! What comes from outside does no harm: logs that are gone, disks that are
 //! full, files without an end, text that a terminal would obey, agents that
 //! stand still. And each of them ends with the documented exit code.
+#![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 mod common;
 
