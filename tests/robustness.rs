@@ -298,7 +298,9 @@ fn root_dead_host_of_a_lab_is_shown_and_titles_are_harmless() {
     fs::write(&path, LAB.replace("NAME", "robust-dead").replace("TITLE", "\\u001b[2Jtitle\\u202e")).unwrap();
     let lab = Lab::up(&path, "robust-dead");
     let list = run(&["lab", "list"]);
-    let row = |text: &str| text.lines().find(|line| line.starts_with("robust-dead")).unwrap().to_owned();
+    let row = |text: &str| {
+        text.lines().find(|line| line.trim_start().starts_with("robust-dead")).unwrap().to_owned()
+    };
     let shown = row(list.ok());
     assert!(shown.contains("running") && shown.contains("\\u{1b}[2Jtitle\\u{202e}"), "{shown:?}");
     let state = fs::read_to_string("/run/clearstream/labs/robust-dead/state.json").unwrap();
