@@ -5,7 +5,8 @@
 
 use std::{
     fs::File,
-    net::IpAddr,
+    io::{Read, Write},
+    net::{IpAddr, TcpStream},
     os::fd::AsFd,
     process::{Command, Output},
     sync::{
@@ -19,7 +20,7 @@ use clearstream_control::{EventSender, Handler, Peer, memory_pair};
 use clearstream_probe::{Responder, measure, run};
 use clearstream_schema::{
     TimeSpan,
-    control::{Failure, Reply, Request},
+    control::{Cookie, Failure, Reply, Request},
     probe::{ClockSource, ProbeConfig, ProbeSummary},
 };
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -135,10 +136,15 @@ impl Drop for Path {
 
 /// An agent whose threads live in the namespace: threads inherit it.
 fn peer_in(namespace: &str) -> Peer {
+    inside(namespace, || memory_pair(Agent::default()).unwrap())
+}
+
+/// What a thread in the namespace returns.
+fn inside<T: Send + 'static>(namespace: &str, act: impl FnOnce() -> T + Send + 'static) -> T {
     let file = File::open(format!("/run/netns/{namespace}")).unwrap();
     std::thread::spawn(move || {
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
-        memory_pair(Agent::default()).unwrap()
+        act()
     })
     .join()
     .unwrap()
@@ -274,6 +280,58 @@ fn root_delays_with_loss_are_possible_ones() {
     }
     let udp = summary.directions[0].udp.as_ref().unwrap();
     assert_eq!((udp.clock, udp.local_lost_count), (ClockSource::Kernel, Some(0)));
+}
+
+/// A probe as the head of wire.rs documents it.
+fn message(sequence: u32, size: u32) -> Vec<u8> {
+    let mut bytes = vec![0; size as usize];
+    bytes[..6].copy_from_slice(&[b'C', b'S', b'P', b'R', 1, 2]);
+    bytes[8..24].copy_from_slice(&[0xab; 16]);
+    bytes[24..28].copy_from_slice(&sequence.to_be_bytes());
+    bytes[40..44].copy_from_slice(&size.to_be_bytes());
+    bytes
+}
+
+/// Reads the answer to a message of this size; its turnaround.
+fn turnaround(stream: &mut TcpStream, sequence: u32, size: usize) -> Duration {
+    let mut bytes = vec![0; size];
+    stream.read_exact(&mut bytes).unwrap();
+    assert_eq!((bytes[5], &bytes[24..28]), (0x82, sequence.to_be_bytes().as_slice()));
+    Duration::from_nanos(u64::from_be_bytes(*bytes[32..].first_chunk().unwrap()))
+}
+
+/// The second of three messages is lost again and again: the third one is at
+/// the responder long before it can be read. The time until then is the
+/// path's, not the responder's: subtracted from a round trip it left nothing.
+#[test]
+fn root_what_waits_for_a_retransmission_is_not_held_by_the_responder() {
+    let path = Path::new(1500);
+    let cookie = Cookie("ab".repeat(16));
+    let responder =
+        inside(&path.server, move || Responder::open(Some(SERVER.parse().unwrap()), None, &cookie)).unwrap();
+    let to = responder.tcp();
+    let mut stream = inside(&path.client, move || TcpStream::connect(to)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    // The kernel stamps arrivals a moment after it was first asked to.
+    for sequence in 0..20 {
+        stream.write_all(&message(sequence, 64)).unwrap();
+        turnaround(&mut stream, sequence, 64);
+    }
+    path.filter_at_client(
+        "add table netdev loss; add chain netdev loss out { type filter hook egress device \"one\" priority 0; }; \
+         add rule netdev loss out ip protocol tcp meta length > 200 drop",
+    );
+    stream.write_all(&message(20, 300)).unwrap();
+    stream.write_all(&message(21, 64)).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let let_through = std::time::Instant::now();
+    path.filter_at_client("delete table netdev loss");
+    for (sequence, size) in [(20, 300), (21, 64)] {
+        let held = turnaround(&mut stream, sequence, size);
+        let elapsed = let_through.elapsed();
+        assert!(held < elapsed, "message {sequence} was held for {held:?} within {elapsed:?}");
+    }
 }
 
 /// Half of the datagrams do not get out of the own queue: they are counted there.
