@@ -204,7 +204,12 @@ impl Channel for TcpChannel {
                 ));
             }
             self.incoming.extend_from_slice(&self.buffer[..received.length]);
-            let stamp_ns = received.stamp_ns.filter(|_| self.order.is_kept(&self.stream));
+            // What waited for a retransmission was delivered at a time that the
+            // kernel does not stamp: it counts until it was read.
+            let stamp_ns = match self.order.is_kept(&self.stream) {
+                true => received.stamp_ns,
+                false => received.stamp_ns.map(|_| timestamp::now_ns()),
+            };
             let mut done = 0;
             while self.incoming.len() - done >= HEADER_BYTES {
                 let rest = &self.incoming[done..];

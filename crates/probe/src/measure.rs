@@ -194,9 +194,9 @@ fn explain(found: &mut ProbeDirection, protocol: &str, series: &Series, stats: O
     if stats.is_some_and(|stats| stats.clock == ClockSource::Application) {
         let id = format!("{}-no-kernel-stamps", protocol.to_lowercase());
         let message = format!(
-            "{protocol} delays are by the program's clock, since the kernel did not stamp every packet when it was \
-             sent and delivered (what waits for a retransmission has no such stamp): waking up a sleeping core (5 to \
-             50 us) and the host's own queue are part of them"
+            "{protocol} delays are by the program's clock, since not every packet has a stamp of the kernel of its own \
+             (messages that TCP sent together share one): waking up a sleeping core (5 to 50 us) and the host's own \
+             queue are part of them"
         );
         notice(found, &id, message);
     }
