@@ -63,3 +63,28 @@ fn probes_both_ways_and_computes_the_window() {
     let expected = 19.0 * lowest as f64 / 8.0;
     assert!((product as f64 - expected).abs() <= 1.0, "{product} against {expected}");
 }
+
+/// A port for a firewall: taken, it ends the probe with the code of the guide.
+#[test]
+fn a_probe_has_the_port_that_is_named_or_says_who_refused() {
+    let quick = ["probe", "localhost", "--count", "3", "--interval", "2ms", "--json", "--port"];
+    let with = |port: &str| run(&[quick.as_slice(), &[port]].concat());
+    let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    with(&port).refused(4, &[&port, "in use", "--port"]);
+    with("0").refused_by_usage("--port");
+    drop(taken);
+    // Somebody may take it in between, or have it for TCP: then another one.
+    let found = (0..20).find_map(|_| {
+        let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        std::net::TcpListener::bind(("127.0.0.1", port)).ok().map(|_| port.to_string())
+    });
+    let port = found.unwrap();
+    let probe = with(&port).json();
+    assert_valid("probe", &probe);
+    assert_eq!(probe["requested"]["port"].to_string(), port);
+    for direction in probe["directions"].as_array().unwrap() {
+        assert_eq!(direction["udp"]["answered_count"], 3, "{direction}");
+        assert_eq!(direction["tcp"]["answered_count"], 3, "{direction}");
+    }
+}

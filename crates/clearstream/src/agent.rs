@@ -29,8 +29,10 @@ impl Handler for Agent {
             Request::FlowPrepare(prepare) => self.flow.prepare(prepare, events),
             Request::FlowStart { test } => self.flow.start(test).map(|()| Reply::Empty),
             Request::FlowStop { test } => self.flow.stop(test).map(|()| Reply::Empty),
-            Request::ProbeListen { address, cookie } => {
-                let responder = Responder::open(address, &cookie)?;
+            Request::ProbeListen { address, port, cookie } => {
+                // One that nobody closed may hold the port.
+                self.responder = None;
+                let responder = Responder::open(address, port, &cookie)?;
                 let (udp, tcp): (SocketAddr, SocketAddr) = (responder.udp(), responder.tcp());
                 self.responder = Some(responder);
                 Ok(Reply::ProbeListening { udp, tcp })

@@ -1,5 +1,5 @@
-//! What drivers answer over ethtool netlink: asked on the running host, read
-//! back from `ethtool.json` in a captured one.
+//! What drivers report over ethtool netlink and by ioctl: on the running host
+//! by requests, in a captured one out of `ethtool.json`.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use clearstream_netlink::{
     ethtool::{Ethtool, EthtoolError},
     netdev::Netdev,
 };
-use clearstream_schema::host::{NowAndMax, Rss};
+use clearstream_schema::host::{CoalescingValue, DriverInformation, NowAndMax, Rss};
 use serde::{Deserialize, Serialize};
 
 /// The answers about one interface.
@@ -29,6 +29,10 @@ pub(crate) struct Answers {
     pub(crate) features: BTreeMap<String, bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) rss: Option<Rss>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) driver_information: Option<DriverInformation>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) coalescing: BTreeMap<String, CoalescingValue>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) receive_napi: BTreeMap<u32, u32>,
     /// What was asked for in vain, with the reason.
@@ -92,6 +96,14 @@ fn ask(ethtool: &mut Ethtool, interface: &str) -> Answers {
         Ok(rss) => answers.rss = Some(rss),
         Err(error) => refused("receive side scaling", error),
     }
+    match ethtool.coalescing(interface) {
+        Ok(coalescing) => answers.coalescing = coalescing,
+        Err(error) => refused("interrupt coalescing", error),
+    }
+    match ethtool.driver_information(interface) {
+        Ok(information) => answers.driver_information = Some(information),
+        Err(error) => refused("driver version", error),
+    }
     answers.untold = untold;
     answers
 }
@@ -99,8 +111,9 @@ fn ask(ethtool: &mut Ethtool, interface: &str) -> Answers {
 /// The reason without the interface, which the part names already.
 fn reason(error: &EthtoolError) -> String {
     match error {
-        EthtoolError::NotSupported { .. } => "the driver does not tell".to_owned(),
+        EthtoolError::NotSupported { .. } => "the driver does not report it".to_owned(),
         EthtoolError::Refused { source, .. } => source.to_string(),
+        EthtoolError::Control { source, .. } => source.to_string(),
         other => other.to_string(),
     }
 }

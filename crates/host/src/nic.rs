@@ -188,6 +188,8 @@ fn answers(told: Option<Answers>, name: &str, nic: &mut Nic, missing: &mut Missi
     nic.transmit_channels = told.transmit_channels;
     nic.offloads = told.features;
     nic.rss = told.rss;
+    nic.driver_information = told.driver_information;
+    nic.coalescing = told.coalescing;
     nic.receive_napi = told.receive_napi;
     if nic.driver.is_some() {
         for (what, reason) in told.untold {

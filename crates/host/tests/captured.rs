@@ -3,10 +3,13 @@
 //! distance matrix of the 48-core server.
 #![allow(clippy::unwrap_used)]
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use clearstream_host::{HostRoot, capture, inspect};
-use clearstream_schema::host::{HostReport, Nic, QueueDirection};
+use clearstream_schema::{
+    host::{CoalescingValue, HostReport, Nic, QueueDirection},
+    indirection::Indirection,
+};
 
 struct Host {
     captured: capture::Captured,
@@ -169,6 +172,70 @@ fn virtio_queues_are_found() {
         .map(|queue| queue.direction)
         .collect();
     assert_eq!(directions, [QueueDirection::Receive, QueueDirection::Transmit]);
+}
+
+/// Linux 6.1 has no `ETHTOOL_MSG_RSS_GET`: key and table came by ioctl, an
+/// uneven one (`ethtool -X eth2 weight 3 2 1 1`). `ethtool -x` said the same.
+#[test]
+fn the_receive_hash_of_debian_12_is_what_ethtool_printed() {
+    let host = Host::open("debian-12-virtio-rss");
+    assert_eq!(host.report.kernel.release.as_deref(), Some("6.1.0-56-amd64"));
+    let rss = host.nic("eth2").rss.as_ref().unwrap();
+    let printed = host.said("ethtool_x_eth2");
+    // "    8:      0     0     1 ..." are entries, the line after the title is the key.
+    let entries: Vec<u32> = printed
+        .lines()
+        .filter_map(|line| line.trim().split_once(": "))
+        .filter(|(place, _)| place.parse::<u32>().is_ok())
+        .flat_map(|(_, entries)| entries.split_whitespace().map(|entry| entry.parse().unwrap()))
+        .collect();
+    assert_eq!((rss.indirection.len(), &rss.indirection), (128, &entries));
+    assert_eq!(Indirection::of(&entries).to_string(), "0*54,1*37,2*18,3*19");
+    let key = printed.lines().skip_while(|line| !line.starts_with("RSS hash key")).nth(1).unwrap();
+    assert_eq!(rss.key.as_deref(), Some(key.trim().replace(':', "").as_str()));
+    assert!(printed.contains("toeplitz: on") && rss.hash_function.as_deref() == Some("toeplitz"));
+    assert!(printed.starts_with("RX flow hash indirection table for eth2 with 4 RX ring(s)"));
+    assert_eq!(rss.queue_count, Some(4));
+    for kind in ["tcp4", "udp6"] {
+        let said = host.said(&format!("ethtool_n_{kind}_eth2"));
+        let fields = [("IP SA", 's'), ("IP DA", 'd'), ("src port", 'f'), ("dst port", 'n')];
+        let letters: String =
+            fields.iter().filter(|(text, _)| said.contains(text)).map(|(_, letter)| letter).collect();
+        assert_eq!(rss.fields.get(kind), Some(&letters), "{said}");
+    }
+}
+
+/// `ethtool -i` and `-c` of a driver with firmware and of virtio.
+#[test]
+fn driver_and_coalescing_of_debian_12_are_what_ethtool_printed() {
+    let host = Host::open("debian-12-virtio-rss");
+    for name in ["eth0", "eth2"] {
+        let nic = host.nic(name);
+        let found = nic.driver_information.as_ref().unwrap();
+        let said = host.said(&format!("ethtool_i_{name}"));
+        for (key, value) in [
+            ("driver", Some(&found.name)),
+            ("version", found.version.as_ref()),
+            ("firmware-version", found.firmware_version.as_ref()),
+            ("bus-info", found.bus.as_ref()),
+        ] {
+            let line = format!("{key}: {}", value.map_or("", String::as_str));
+            assert!(said.lines().any(|said| said == line), "{line}\n{said}");
+        }
+        let said = host.said(&format!("ethtool_c_{name}"));
+        let lines = said.lines().filter_map(|line| line.split_once(": "));
+        let printed: BTreeMap<String, CoalescingValue> = lines
+            .filter_map(|(key, value)| {
+                Some((key.to_owned(), CoalescingValue::Number(value.trim().parse().ok()?)))
+            })
+            .collect();
+        assert_eq!(nic.coalescing, printed, "{name}");
+        assert!(!printed.is_empty());
+    }
+    assert_eq!(
+        host.nic("eth0").driver_information.as_ref().unwrap().firmware_version.as_deref(),
+        Some("2.1-0")
+    );
 }
 
 /// These bundles hold no ethtool answers and no `/proc/self`.

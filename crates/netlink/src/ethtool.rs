@@ -1,87 +1,31 @@
-//! What a driver tells about an interface over generic netlink
+//! What a driver reports about an interface over generic netlink
 //! (Documentation/networking/ethtool-netlink.rst): rings, channels, features,
-//! link speed and receive side scaling; and turning a feature on or off.
+//! link speed, coalescing and receive side scaling; and turning a feature on
+//! or off. What a kernel's netlink family does not carry is read by ioctl.
 
+mod coalescing;
+mod driver;
+mod error;
 mod features;
 pub(crate) mod message;
 mod scaling;
 mod set;
 mod value;
 
-use std::{
-    collections::BTreeMap,
-    io,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, io, time::Instant};
 
-use clearstream_schema::host::{NowAndMax, Rss};
+use clearstream_schema::host::NowAndMax;
+use clearstream_sys::ethtool::DriverSocket;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_GENERIC};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use self::message::{Reply, request, text};
+pub use self::error::{ANSWER_TIMEOUT, EthtoolError};
 pub(crate) use self::message::{attributes, number};
-
-/// How long the kernel may take to answer one question. A driver asks its
-/// device under the routing lock, which other work can hold for a while.
-pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// A question that got no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum EthtoolError {
-    /// The netlink socket could not be used.
-    #[error("generic netlink: cannot {step}: {source}")]
-    Socket {
-        /// What was being done.
-        step: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The kernel has no ethtool netlink family (before 5.6, or built without).
-    #[error("the kernel has no ethtool netlink family (it came with Linux 5.6)")]
-    NoFamily,
-    /// The driver or the kernel does not know this question.
-    #[error("{interface}: the driver does not tell its {what}")]
-    NotSupported {
-        /// Interface name.
-        interface: String,
-        /// What was asked for.
-        what: &'static str,
-    },
-    /// The kernel refused.
-    #[error("{interface}: {what} refused: {source}")]
-    Refused {
-        /// Interface name.
-        interface: String,
-        /// What was asked for.
-        what: &'static str,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// No answer in time.
-    #[error("{interface}: no answer about its {what} within {} s", ANSWER_TIMEOUT.as_secs())]
-    NoAnswer {
-        /// Interface name.
-        interface: String,
-        /// What was asked for.
-        what: &'static str,
-    },
-    /// A number or switch that cannot be set so.
-    #[error("{interface}: {reason}")]
-    NotSettable {
-        /// Interface name.
-        interface: String,
-        /// Why, and what can.
-        reason: String,
-    },
-    /// The answer does not have the documented form.
-    #[error("{interface}: the answer about its {what} is cut short")]
-    Garbled {
-        /// Interface name.
-        interface: String,
-        /// What was asked for.
-        what: &'static str,
-    },
-}
+use self::{
+    error::{NOT_SUPPORTED, control_error, socket_error, unchangeable},
+    message::{Reply, request, text},
+};
+use crate::refusal::request_explanations;
 
 /// Ring sizes in descriptors; absent where the driver has none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -114,47 +58,50 @@ const LINK_MODES: Question = Question { command: 4, what: "link speed" };
 const FEATURES: Question = Question { command: 11, what: "features" };
 const RINGS: Question = Question { command: 15, what: "rings" };
 const CHANNELS: Question = Question { command: 17, what: "channels" };
-const RSS: Question = Question { command: 38, what: "receive side scaling" };
 
 /// `GENL_ID_CTRL`, `CTRL_CMD_GETFAMILY` and their attributes.
 const CONTROL_FAMILY: u16 = 0x10;
 const GET_FAMILY: u8 = 3;
 const FAMILY_ID: u16 = 1;
 const FAMILY_NAME: u16 = 2;
+/// No family has this number: the kernel has none for ethtool.
+const NO_FAMILY: u16 = 0;
 
 /// `ETHTOOL_A_*_HEADER` and, nested in it, `ETHTOOL_A_HEADER_DEV_NAME`.
 const HEADER: u16 = 1;
 const HEADER_NAME: u16 = 2;
 
-/// A netlink socket that asks drivers, in the network namespace of the thread
-/// that opened it. Each question blocks for at most [`ANSWER_TIMEOUT`].
+/// Sockets for requests to drivers, in the network namespace of the thread
+/// that opened them. Each request blocks for at most [`ANSWER_TIMEOUT`].
 #[derive(Debug)]
 pub struct Ethtool {
     socket: Socket,
     family: u16,
     sequence: u32,
+    control: DriverSocket,
 }
 
 impl Ethtool {
-    /// Opens the socket and finds the family.
+    /// Opens the sockets and finds the family. A kernel without it (before 5.6)
+    /// answers by ioctl alone; other requests are then refused as `NoFamily`.
     pub fn open() -> Result<Self, EthtoolError> {
         let mut socket = Socket::new(NETLINK_GENERIC).map_err(socket_error("open a socket"))?;
         socket.bind_auto().map_err(socket_error("bind"))?;
         socket.connect(&SocketAddr::new(0, 0)).map_err(socket_error("connect to the kernel"))?;
-        let mut ethtool = Self { socket, family: CONTROL_FAMILY, sequence: 0 };
+        request_explanations(&mut socket);
+        let control = DriverSocket::open().map_err(socket_error("open a socket for ioctls"))?;
+        let mut ethtool = Self { socket, family: CONTROL_FAMILY, sequence: 0, control };
         let question = Question { command: GET_FAMILY, what: "family" };
         let reply = ethtool.exchange("ethtool", question, |out| {
             message::put(out, FAMILY_NAME, b"ethtool\0");
         });
-        let body = match reply {
-            Ok(body) => body,
+        ethtool.family = match reply {
+            Ok(body) => family(&body).ok_or(EthtoolError::NoFamily)?,
             Err(EthtoolError::Refused { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                return Err(EthtoolError::NoFamily);
+                NO_FAMILY
             }
             Err(error) => return Err(error),
         };
-        let id = attributes(&body).find(|(kind, _)| *kind == FAMILY_ID).and_then(|(_, value)| number(value));
-        ethtool.family = id.and_then(|id| u16::try_from(id).ok()).ok_or(EthtoolError::NoFamily)?;
         Ok(ethtool)
     }
 
@@ -193,32 +140,6 @@ impl Ethtool {
         Ok(features::read(&body))
     }
 
-    /// Receive side scaling of the default context.
-    pub fn rss(&mut self, interface: &str) -> Result<Rss, EthtoolError> {
-        const FUNCTION: u16 = 3;
-        const TABLE: u16 = 4;
-        const KEY: u16 = 5;
-        const INPUT_TRANSFORM: u16 = 6;
-        const FLOW_FIELDS: u16 = 8;
-        let body = self.ask(interface, RSS)?;
-        let mut rss = Rss::default();
-        for (kind, value) in attributes(&body) {
-            match kind {
-                FUNCTION => rss.hash_function = number(value).and_then(scaling::hash_function),
-                TABLE => rss.indirection = value.chunks_exact(4).filter_map(number).collect(),
-                KEY => rss.key = Some(value.iter().map(|byte| format!("{byte:02x}")).collect()),
-                INPUT_TRANSFORM => rss.input_transform = number(value).and_then(scaling::input_transform),
-                FLOW_FIELDS => rss.fields = scaling::fields(value),
-                _ => {}
-            }
-        }
-        // The kernel adds a hash function to drivers that have neither.
-        if rss.key.is_none() && rss.indirection.is_empty() {
-            return Err(EthtoolError::NotSupported { interface: interface.to_owned(), what: RSS.what });
-        }
-        Ok(rss)
-    }
-
     /// The attributes of an answer that are numbers of 32 bits.
     fn numbers(&mut self, interface: &str, question: Question) -> Result<BTreeMap<u16, u32>, EthtoolError> {
         let body = self.ask(interface, question)?;
@@ -238,8 +159,7 @@ impl Ethtool {
         question: Question,
         fill: impl FnOnce(&mut Vec<u8>),
     ) -> Result<Vec<u8>, EthtoolError> {
-        self.sequence = self.sequence.wrapping_add(1);
-        let out = request(self.family, question.command, self.sequence, fill);
+        let out = self.request(question, fill)?;
         self.converse(interface, question.what, &out)
     }
 
@@ -250,9 +170,20 @@ impl Ethtool {
         question: Question,
         fill: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), EthtoolError> {
+        let out = message::with_acknowledgement(self.request(question, fill)?);
+        self.converse(interface, question.what, &out).map(|_| ()).map_err(unchangeable)
+    }
+
+    fn request(
+        &mut self,
+        question: Question,
+        fill: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Vec<u8>, EthtoolError> {
+        if self.family == NO_FAMILY {
+            return Err(EthtoolError::NoFamily);
+        }
         self.sequence = self.sequence.wrapping_add(1);
-        let out = message::with_acknowledgement(request(self.family, question.command, self.sequence, fill));
-        self.converse(interface, question.what, &out).map(|_| ())
+        Ok(request(self.family, question.command, self.sequence, fill))
     }
 
     fn converse(&mut self, interface: &str, what: &'static str, out: &[u8]) -> Result<Vec<u8>, EthtoolError> {
@@ -264,18 +195,19 @@ impl Ethtool {
                 return Err(EthtoolError::NoAnswer { interface: interface(), what });
             }
             let (datagram, _) = self.socket.recv_from_full().map_err(socket_error("receive"))?;
-            match message::reply(&datagram, self.sequence) {
-                // An answer to a question that timed out earlier.
+            match message::reply(&datagram, out) {
+                // A response to a request that timed out earlier.
                 Reply::NotOurs => {}
                 Reply::Answer(body) => return Ok(body),
-                Reply::Error(0) => return Ok(Vec::new()),
+                Reply::Acknowledged => return Ok(Vec::new()),
                 Reply::Garbled => return Err(EthtoolError::Garbled { interface: interface(), what }),
-                // EOPNOTSUPP: no such question for this driver or this kernel.
-                Reply::Error(code) if code == rustix::io::Errno::OPNOTSUPP.raw_os_error() => {
+                // EOPNOTSUPP: the driver or the kernel does not know the request.
+                Reply::Refused(source)
+                    if source.raw_os_error() == Some(NOT_SUPPORTED) && source.explanation().is_none() =>
+                {
                     return Err(EthtoolError::NotSupported { interface: interface(), what });
                 }
-                Reply::Error(code) => {
-                    let source = io::Error::from_raw_os_error(code);
+                Reply::Refused(source) => {
                     return Err(EthtoolError::Refused { interface: interface(), what, source });
                 }
             }
@@ -298,8 +230,10 @@ impl Ethtool {
     }
 }
 
-fn socket_error(step: &'static str) -> impl Fn(io::Error) -> EthtoolError {
-    move |source| EthtoolError::Socket { step, source }
+/// Number of a family in the controller's response.
+fn family(body: &[u8]) -> Option<u16> {
+    let (_, id) = attributes(body).find(|(kind, _)| *kind == FAMILY_ID)?;
+    u16::try_from(number(id)?).ok()
 }
 
 /// Set now and at most; `None` when the device has none of the kind.
@@ -312,6 +246,8 @@ fn pair(numbers: &BTreeMap<u16, u32>, now: u16, max: u16) -> Option<NowAndMax> {
 #[cfg(test)]
 mod tests {
     use std::process::Command;
+
+    use clearstream_schema::host::CoalescingValue;
 
     use super::*;
 
@@ -372,6 +308,91 @@ mod tests {
             same(channels.receive, &lines, "RX");
             same(channels.transmit, &lines, "TX");
             same(channels.combined, &lines, "Combined");
+        }
+    }
+
+    /// Both sources of receive side scaling and of coalescing, on every
+    /// interface that has any: they must agree.
+    #[test]
+    fn netlink_and_ioctl_agree() {
+        let mut ethtool = Ethtool::open().unwrap();
+        for entry in std::fs::read_dir("/sys/class/net").unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            let by_netlink = ethtool.rss_by_netlink(&name);
+            // Of a driver without key and table the kernel reports no function either from 6.12 on.
+            if let (Ok(one), Ok(other)) = (by_netlink, ethtool.rss_by_ioctl(&name)) {
+                assert_eq!((&one.key, &one.indirection), (&other.key, &other.indirection), "{name}");
+                assert_eq!(one.input_transform, other.input_transform, "{name}");
+                assert!(one.hash_function.is_none() || one.hash_function == other.hash_function, "{name}");
+            }
+            if let Ok(found) = ethtool.coalescing(&name) {
+                let by_ioctl = ethtool.coalescing_by_ioctl(&name).unwrap();
+                for (value, by_ioctl) in by_ioctl.iter().filter_map(|(key, it)| Some((found.get(key)?, it))) {
+                    assert_eq!(value, by_ioctl, "{name}");
+                }
+                let set = found.iter().filter(|(_, value)| **value != CoalescingValue::Number(0));
+                let set = set.filter(|(_, value)| **value != CoalescingValue::Switch(false));
+                assert!(set.clone().all(|(key, value)| by_ioctl.get(key) == Some(value)), "{name}");
+            }
+        }
+    }
+
+    /// `ethtool -c` and `-i` of the lasting interfaces.
+    #[test]
+    fn coalescing_and_driver_are_what_ethtool_prints() {
+        let mut ethtool = Ethtool::open().unwrap();
+        let mut compared = 0;
+        for entry in std::fs::read_dir("/sys/class/net").unwrap() {
+            let entry = entry.unwrap();
+            let name = entry.file_name().into_string().unwrap();
+            if name != "lo" && !entry.path().join("device").exists() {
+                continue;
+            }
+            let lines = printed("-i", &name);
+            let said =
+                |key: &str| lines.iter().find(|(found, _)| found == key).map(|(_, value)| value.as_str());
+            match ethtool.driver_information(&name) {
+                Ok(found) => {
+                    assert_eq!(Some(found.name.as_str()), said("driver"), "{name}");
+                    assert_eq!(found.version.as_deref().unwrap_or(""), said("version").unwrap(), "{name}");
+                    let firmware = found.firmware_version.as_deref().unwrap_or("");
+                    assert_eq!(firmware, said("firmware-version").unwrap(), "{name}");
+                    assert_eq!(found.bus.as_deref().unwrap_or(""), said("bus-info").unwrap(), "{name}");
+                    compared += 1;
+                }
+                Err(_) => assert!(lines.is_empty(), "{name} reported to ethtool only"),
+            }
+            let found = ethtool.coalescing(&name).unwrap_or_default();
+            for (key, value) in printed("-c", &name) {
+                let key = key.replace("rx-frame-", "rx-frames-").replace("tx-frame-", "tx-frames-");
+                // "Adaptive RX: off  TX: n/a" is one line.
+                if key == "Adaptive RX" {
+                    let off_or_on = value.split_whitespace().next().filter(|word| *word != "n/a");
+                    let expected = off_or_on.map(|word| CoalescingValue::Switch(word == "on"));
+                    assert_eq!(found.get("adaptive-rx").copied(), expected, "{name}");
+                } else if let Ok(number) = value.parse() {
+                    assert_eq!(found.get(&key), Some(&CoalescingValue::Number(number)), "{name} {key}");
+                } else if value == "n/a" {
+                    assert_eq!(found.get(&key), None, "{name} {key}");
+                }
+            }
+        }
+        assert!(compared > 0 || !std::path::Path::new("/sys/class/net/eth0/device").exists());
+    }
+
+    /// As on a kernel before 5.6.
+    #[test]
+    fn without_the_family_ioctls_still_answer() {
+        let mut ethtool = Ethtool::open().unwrap();
+        let names = || std::fs::read_dir("/sys/class/net").unwrap();
+        for name in names().map(|entry| entry.unwrap().file_name().into_string().unwrap()) {
+            let by_ioctl = ethtool.coalescing_by_ioctl(&name).ok();
+            let driver = ethtool.driver_information(&name).ok();
+            let family = std::mem::replace(&mut ethtool.family, NO_FAMILY);
+            assert!(matches!(ethtool.rings(&name), Err(EthtoolError::NoFamily)));
+            assert_eq!(ethtool.coalescing(&name).ok(), by_ioctl, "{name}");
+            assert_eq!(ethtool.driver_information(&name).ok(), driver, "{name}");
+            ethtool.family = family;
         }
     }
 

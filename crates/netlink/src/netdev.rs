@@ -44,11 +44,9 @@ impl Netdev {
         socket.connect(&SocketAddr::new(0, 0)).ok()?;
         let mut netdev = Self { socket, family: CONTROL_FAMILY };
         let sequence = 1;
-        netdev
-            .socket
-            .send(&request(CONTROL_FAMILY, GET_FAMILY, sequence, |out| put(out, FAMILY_NAME, b"netdev\0")), 0)
-            .ok()?;
-        let Reply::Answer(body) = reply(&netdev.receive()?, sequence) else { return None };
+        let out = request(CONTROL_FAMILY, GET_FAMILY, sequence, |out| put(out, FAMILY_NAME, b"netdev\0"));
+        netdev.socket.send(&out, 0).ok()?;
+        let Reply::Answer(body) = reply(&netdev.receive()?, &out) else { return None };
         let id =
             attributes(&body).find(|(kind, _)| *kind == FAMILY_ID).and_then(|(_, value)| number(value))?;
         netdev.family = u16::try_from(id).ok()?;

@@ -1,12 +1,14 @@
 //! A blocking rtnetlink socket: one request, its answers, the acknowledgement.
 
-use std::io;
+use std::{fmt, io};
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader,
-    NetlinkMessage, NetlinkPayload, NetlinkSerializable,
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkBuffer, NetlinkDeserializable,
+    NetlinkHeader, NetlinkMessage, NetlinkPayload, NetlinkSerializable, Parseable,
 };
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+
+use crate::refusal::{Refusal, request_explanations};
 
 /// A list that changed while the kernel wrote it is asked for again, this often.
 const DUMP_COUNT: usize = 20;
@@ -27,8 +29,8 @@ pub enum NetlinkError {
     Refused {
         /// What was asked for, with the names in it.
         action: String,
-        /// What the kernel said.
-        source: io::Error,
+        /// The kernel's error number and explanation.
+        source: Refusal,
     },
     /// There is no interface of this name in the namespace.
     #[error("there is no interface \"{name}\"")]
@@ -74,6 +76,7 @@ impl RouteSocket {
         let mut socket = Socket::new(NETLINK_ROUTE).map_err(fail("open a socket"))?;
         socket.bind_auto().map_err(fail("bind"))?;
         socket.connect(&SocketAddr::new(0, 0)).map_err(fail("connect to the kernel"))?;
+        request_explanations(&mut socket);
         Ok(Self { socket, sequence: 0 })
     }
 
@@ -114,8 +117,7 @@ impl RouteSocket {
                 Err(error) => return Err(name_refusal(error, action)),
             }
         }
-        let source = io::Error::from_raw_os_error(rustix::io::Errno::INTR.raw_os_error());
-        Err(NetlinkError::Refused { action: action(), source })
+        Err(NetlinkError::Refused { action: action(), source: Refusal::of(rustix::io::Errno::INTR) })
     }
 
     fn exchange<M: Message>(&mut self, message: M, flags: u16) -> Result<Answers<M>, NetlinkError> {
@@ -134,36 +136,40 @@ impl RouteSocket {
                 .socket
                 .recv_from_full()
                 .map_err(|source| NetlinkError::Socket { step: "receive", source })?;
-            if self.take(&datagram, &mut answers)? {
+            if self.take(&datagram, &bytes, &mut answers)? {
                 return Ok(answers);
             }
         }
     }
 
-    /// Reads the messages of a datagram; true when the exchange is over.
-    fn take<M: Message>(&self, datagram: &[u8], answers: &mut Answers<M>) -> Result<bool, NetlinkError> {
+    /// Reads the messages of a datagram, responses to `request`; true when the
+    /// exchange is over.
+    fn take<M: Message>(
+        &self,
+        datagram: &[u8],
+        request: &[u8],
+        answers: &mut Answers<M>,
+    ) -> Result<bool, NetlinkError> {
         let mut rest = datagram;
         while !rest.is_empty() {
-            let message = NetlinkMessage::<M>::deserialize(rest)
-                .map_err(|error| NetlinkError::Garbled(error.to_string()))?;
+            let garbled = |error: &dyn fmt::Display| NetlinkError::Garbled(error.to_string());
+            let header = NetlinkHeader::parse(&NetlinkBuffer::new_checked(&rest).map_err(|e| garbled(&e))?)
+                .map_err(|error| garbled(&error))?;
+            let message = &rest[..header.length as usize];
             // Messages are aligned to four bytes (netlink(7), NLMSG_ALIGN).
-            let length = (message.header.length as usize).next_multiple_of(4);
-            rest = rest.get(length.max(16)..).unwrap_or(&[]);
-            if message.header.sequence_number != self.sequence {
+            rest = rest.get(message.len().next_multiple_of(4)..).unwrap_or(&[]);
+            if header.sequence_number != self.sequence {
                 continue;
             }
-            answers.is_torn |= message.header.flags & NLM_F_DUMP_INTR != 0;
-            match message.payload {
-                NetlinkPayload::Done(_) => return Ok(true),
-                NetlinkPayload::Error(error) => match error.code {
-                    None => return Ok(true),
-                    Some(_) => {
-                        let (action, source) = (String::new(), error.to_io());
-                        return Err(NetlinkError::Refused { action, source });
-                    }
-                },
-                NetlinkPayload::InnerMessage(inner) => answers.messages.push(inner),
-                _ => {}
+            answers.is_torn |= header.flags & NLM_F_DUMP_INTR != 0;
+            match Refusal::read(message, request) {
+                Some(Ok(())) => return Ok(true),
+                Some(Err(source)) => return Err(NetlinkError::Refused { action: String::new(), source }),
+                None => {}
+            }
+            let parsed = NetlinkMessage::<M>::deserialize(message).map_err(|error| garbled(&error))?;
+            if let NetlinkPayload::InnerMessage(inner) = parsed.payload {
+                answers.messages.push(inner);
             }
         }
         Ok(false)

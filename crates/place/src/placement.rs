@@ -6,6 +6,7 @@
 
 mod assign;
 mod steps;
+mod table;
 
 use clearstream_host::HostRoot;
 use clearstream_schema::{

@@ -3,8 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 
 use clearstream_schema::{
+    CoreList,
     flow::Protocol,
-    host::{HostReport, Nic},
+    host::{HostReport, Nic, Rss},
     place::{PORTS_SCHEMA, SteeredFlow, SteeredPorts},
 };
 
@@ -22,7 +23,7 @@ use crate::{
 pub enum SteeringError {
     /// No receive side scaling to read.
     #[error(
-        "{interface}{}: the driver tells no hash key and indirection table (ethtool -x): where a flow lands cannot \
+        "{interface}{}: the driver reports no hash key and indirection table (ethtool -x): where a flow lands cannot \
          be computed; spread by RPS instead (clearstream place plan)",
         driver.as_ref().map_or(String::new(), |driver| format!(" ({driver})"))
     )]
@@ -109,6 +110,7 @@ pub struct Receiving {
     landing: Landing,
     queues: Vec<u32>,
     interface: String,
+    notes: Vec<String>,
 }
 
 impl Receiving {
@@ -125,6 +127,9 @@ impl Receiving {
         let mut queues = rss.indirection.clone();
         queues.sort_unstable();
         queues.dedup();
+        let notes = notes(rss, &queues);
+        // Some drivers leave their table as it is when channels are removed.
+        queues.retain(|queue| rss.queue_count.is_none_or(|count| *queue < count));
         if queues.len() < 2 {
             return Err(SteeringError::OneQueue { interface });
         }
@@ -148,7 +153,7 @@ impl Receiving {
             },
             Reduction::Table(rss.indirection.clone()),
         );
-        Ok(Self { landing, queues, interface })
+        Ok(Self { landing, queues, interface, notes })
     }
 
     /// Queues that the table leads to, ascending.
@@ -167,10 +172,32 @@ impl Receiving {
             Some(&queue) => Err(SteeringError::Queue {
                 interface: self.interface.clone(),
                 queue,
-                known: clearstream_schema::CoreList(self.queues.clone()).to_string(),
+                known: CoreList(self.queues.clone()).to_string(),
             }),
         }
     }
+}
+
+/// What to know about an unusual table.
+fn notes(rss: &Rss, queues: &[u32]) -> Vec<String> {
+    let mut notes = Vec::new();
+    let gone: Vec<u32> =
+        queues.iter().copied().filter(|queue| rss.queue_count.is_some_and(|count| *queue >= count)).collect();
+    if !gone.is_empty() {
+        notes.push(format!(
+            "the indirection table leads to queue {}, which is not there any more: no flow is steered to it \
+             (clearstream place plan spreads the table anew)",
+            CoreList(gone)
+        ));
+    }
+    let size = rss.indirection.len();
+    if !size.is_power_of_two() {
+        notes.push(format!(
+            "the indirection table has {size} entries, which is no power of two: the card is taken to use the hash \
+             modulo {size}, and the queue's counter alone proves it"
+        ));
+    }
+    notes
 }
 
 /// Which port of a packet is the connection's source port.
@@ -279,7 +306,7 @@ pub fn steer(
     let (host, nic) = receiver;
     let data = Receiving::new(nic, tuple, PortPlace::Source, request.protocol)?;
     data.check(&request.receive_queues)?;
-    let mut notes = Vec::new();
+    let mut notes = data.notes.clone();
     let replies = acknowledgements(request, tuple, sender, &mut notes)?;
     let path = request.path.as_ref().map(|path| path.landing(tuple));
     check_members(request)?;
@@ -290,7 +317,7 @@ pub fn steer(
         );
     }
     if nic.rss.as_ref().is_some_and(|rss| rss.fields.is_empty()) {
-        notes.push("the kernel does not tell which fields are hashed: the 4-tuple is assumed".to_owned());
+        notes.push("the driver does not report which fields are hashed: the 4-tuple is assumed".to_owned());
     }
     let wanted =
         if request.receive_queues.is_empty() { data.queues.clone() } else { request.receive_queues.clone() };

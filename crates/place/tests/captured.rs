@@ -8,7 +8,8 @@ use std::{collections::BTreeSet, path::PathBuf};
 use clearstream_host::{HostRoot, capture, inspect};
 use clearstream_place::{PlaceError, placement, rank::rank};
 use clearstream_schema::{
-    host::{HostReport, LlcGroup, Nic, NumaNode, ProcessingUnit},
+    host::{HostReport, LlcGroup, Nic, NowAndMax, NumaNode, ProcessingUnit, Rss},
+    indirection::Indirection,
     place::{Closeness, RankedCore, Ranking, Role, SpreadMethod},
     plan::Setting,
 };
@@ -100,6 +101,32 @@ fn the_several_queues_of_igb_are_placed() {
         Some("IRQBALANCE_ARGS=\"--banirq=81 --banirq=82 --banirq=83\"")
     );
     assert!(steps.iter().all(|step| !step.reason.is_empty()));
+}
+
+/// A table that somebody set comes before the channels that it names, and is
+/// read back in `current`.
+#[test]
+fn a_table_that_somebody_set_is_narrowed_before_the_channels_are_lowered() {
+    let (root, mut host) = fixture("magny-cours-igb");
+    let nic = host.nics.iter_mut().find(|nic| nic.name == "eth1").unwrap();
+    nic.combined_channels = Some(NowAndMax { now_count: 8, max_count: 8 });
+    let indirection = "0*64,6*32,7*32".parse::<Indirection>().unwrap().entries(128).unwrap();
+    nic.rss = Some(Rss { indirection, ..Rss::default() });
+    let placed = placement::plan(&root, &host, "eth1", 3).unwrap();
+    let shown: Vec<_> = placed.plan.steps[..2]
+        .iter()
+        .map(|step| {
+            (step.setting.to_string(), step.current.as_deref().unwrap(), step.desired.as_deref().unwrap())
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            ("eth1 rss indirection".to_owned(), "0*64,6*32,7*32", "equal 3"),
+            ("eth1 channels combined".to_owned(), "8", "3")
+        ]
+    );
+    assert!(placed.plan.steps[0].reason.contains("queue 7"), "{}", placed.plan.steps[0].reason);
 }
 
 /// More flows than the node has room for: no reader on an interrupt core.

@@ -182,3 +182,31 @@ fn landing_is_proven_or_said_not_to_be() {
     let napi = landed(&asked(7), Seen { core: Some(6), napi_id: Some(8207) }, &host, &nic);
     assert_eq!((napi.confirmed, napi.effective_queue), (Some(true), Some(7)));
 }
+
+/// Weights, a queue without entries, a size that is no power of two, and
+/// entries of queues that are gone: no flow is steered to what gets no packet.
+#[test]
+fn uneven_tables_are_steered_by_what_they_say() {
+    let mut nic = nic(8);
+    let rss = nic.rss.as_mut().unwrap();
+    // 100 entries: most to queue 0, none to 1, some to 2 and 3, the rest to 6.
+    rss.indirection = (0..100).map(|entry| [0, 0, 0, 2, 3, 6][entry % 6]).collect();
+    rss.queue_count = Some(4);
+    let table = rss.indirection.clone();
+    let host = host(&nic);
+    let ports = steer(&request(), (&host, &nic), None, &mut space()).unwrap();
+    let queues: Vec<_> = ports.flows.iter().map(|flow| flow.receive_queue.unwrap()).collect();
+    assert_eq!(queues, [0, 2, 3, 0, 2, 3, 0, 2]);
+    for flow in &ports.flows {
+        let hash = u32::from_str_radix(flow.receive_hash.as_deref().unwrap(), 16).unwrap();
+        assert_eq!(Some(table[hash as usize % 100]), flow.receive_queue);
+    }
+    let notes = ports.notes.join("\n");
+    assert!(
+        notes.contains("queue 6, which is not there any more") && notes.contains("100 entries"),
+        "{notes}"
+    );
+    let wanted = Request { receive_queues: vec![6], ..request() };
+    let error = steer(&wanted, (&host, &nic), None, &mut space()).unwrap_err();
+    assert!(matches!(error, SteeringError::Queue { queue: 6, .. }), "{error}");
+}

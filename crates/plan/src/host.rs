@@ -239,7 +239,7 @@ pub(crate) fn refused(setting: &Setting, value: &str) -> impl FnOnce(NetlinkErro
         NetlinkError::Refused { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
             Fault::NotPermitted.of(&setting)
         }
-        NetlinkError::Refused { source, .. } => Fault::Rejected { value, source }.of(&setting),
+        NetlinkError::Refused { source, .. } => Fault::Rejected { value, source: source.into() }.of(&setting),
         NetlinkError::NoInterface { .. } => Fault::Absent.of(&setting),
         source => Fault::Netlink { source }.of(&setting),
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use clearstream_schema::plan::Setting;
+use clearstream_schema::{indirection::Indirection, plan::Setting};
 
 use crate::{netfilter, qdisc, routing};
 
@@ -19,11 +19,20 @@ pub fn same(setting: &Setting, wanted: &str, live: &str) -> bool {
         Setting::Sysctl(key) => same_as(Form::of_sysctl(key), wanted, live),
         Setting::File(path) => same_as(Form::of_file(path), wanted, live),
         Setting::Qdisc { .. } => qdisc::same(wanted, live),
+        Setting::Ethtool { group, .. } if group == "rss" => same_table(wanted, live),
         Setting::Link { .. } | Setting::Ethtool { .. } => same_as(Form::Words, wanted, live),
         Setting::Nexthop { .. } | Setting::Route { .. } | Setting::Rule { .. } | Setting::Address { .. } => {
             routing::same(setting, wanted, live)
         }
         Setting::NetfilterTable { .. } => netfilter::same(wanted, live),
+    }
+}
+
+/// Two texts of one table: runs may be split in any manner.
+fn same_table(wanted: &str, live: &str) -> bool {
+    match (wanted.parse::<Indirection>(), live.parse::<Indirection>()) {
+        (Ok(wanted), Ok(live)) => wanted == live,
+        _ => false,
     }
 }
 
@@ -191,6 +200,17 @@ mod tests {
         assert!(!file("proc/irq/9/smp_affinity", "1,00000000", "00000000,00000001"));
         assert!(file("proc/irq/9/smp_affinity_list", "0,1,2,3,8", "0-3,8"));
         assert!(!file("proc/irq/9/smp_affinity_list", "0-3", "0-4"));
+    }
+
+    #[test]
+    fn tables_by_their_entries() {
+        let setting = Setting::Ethtool {
+            interface: "eth0".to_owned(),
+            group: "rss".to_owned(),
+            name: "indirection".to_owned(),
+        };
+        assert!(same(&setting, "0,1,0,1", "equal 2") && same(&setting, "0*2,1*2", "0,0,1,1"));
+        assert!(!same(&setting, "equal 2", "equal 4") && !same(&setting, "0*2,1*2", "equal 2"));
     }
 
     #[test]

@@ -136,6 +136,9 @@ fn unfit(format: Format, step: &Step, value: &str) -> Option<String> {
     if let Some(reason) = unfit_routing(format, &step.setting) {
         return Some(reason.to_owned());
     }
+    if let Some(reason) = unfit_table(format, &step.setting, value) {
+        return Some(reason.to_owned());
+    }
     if !value.chars().all(|letter| letter.is_ascii_graphic() || letter == ' ')
         || value.contains(['\'', '"', '\\', '$', '`', '%', '{', '#', ';'])
     {
@@ -157,6 +160,18 @@ fn unfit(format: Format, step: &Step, value: &str) -> Option<String> {
     }
     let makes_default = matches!(step.setting, Setting::Qdisc { .. }) && crate::qdisc::is_default(value);
     makes_default.then(|| "the kernel makes its default qdisc by itself".to_owned())
+}
+
+/// An indirection table is set by ethtool(8) alone, and there by its word `equal`.
+fn unfit_table(format: Format, setting: &Setting, value: &str) -> Option<&'static str> {
+    match setting {
+        Setting::Ethtool { group, .. } if group == "rss" => {
+            let by_ethtool = matches!(format, Format::Shell | Format::Ansible | Format::Udev)
+                && value.starts_with("equal ");
+            (!by_ethtool).then_some("an indirection table: `ethtool -X` sets it, see the format shell")
+        }
+        _ => None,
+    }
 }
 
 /// Routes are kept by files of their own, whole hosts at a time.

@@ -14,6 +14,7 @@ use socket2::SockRef;
 
 use crate::{
     exchange::{Arrival, Channel},
+    order::Order,
     wire::{HEADER_BYTES, Header, Kind, LARGEST_BYTES, Secret},
 };
 
@@ -130,6 +131,7 @@ pub(crate) struct TcpChannel {
     /// Not yet taken by the kernel.
     unsent: Vec<u8>,
     incoming: Vec<u8>,
+    order: Order,
     buffer: Vec<u8>,
 }
 
@@ -147,6 +149,7 @@ impl TcpChannel {
             sent_bytes: 0,
             unsent: Vec::new(),
             incoming: Vec::new(),
+            order: Order::default(),
             buffer: vec![0; LARGEST_BYTES + 1],
         })
     }
@@ -201,6 +204,12 @@ impl Channel for TcpChannel {
                 ));
             }
             self.incoming.extend_from_slice(&self.buffer[..received.length]);
+            // What waited for a retransmission was delivered at a time that the
+            // kernel does not stamp: it counts until it was read.
+            let stamp_ns = match self.order.is_kept(&self.stream) {
+                true => received.stamp_ns,
+                false => received.stamp_ns.map(|_| timestamp::now_ns()),
+            };
             let mut done = 0;
             while self.incoming.len() - done >= HEADER_BYTES {
                 let rest = &self.incoming[done..];
@@ -211,7 +220,7 @@ impl Channel for TcpChannel {
                     break;
                 }
                 done += header.answer_size();
-                each(Arrival::Answer { header, stamp_ns: received.stamp_ns });
+                each(Arrival::Answer { header, stamp_ns });
             }
             self.incoming.drain(..done);
         }
@@ -222,10 +231,10 @@ impl Channel for TcpChannel {
 /// after, so they are taken before answers are.
 fn take_stamps(socket: impl AsFd, sent: &HashMap<u32, u32>, each: &mut dyn FnMut(Arrival)) -> io::Result<()> {
     while let Some(error) = timestamp::take_error(&socket)? {
-        if let QueuedError::Sent { id, stamp_ns } = error
+        if let QueuedError::Sent { stage, id, stamp_ns } = error
             && let Some(&sequence) = sent.get(&id)
         {
-            each(Arrival::Sent { sequence, stamp_ns });
+            each(Arrival::Sent { sequence, stage, stamp_ns });
         }
     }
     Ok(())

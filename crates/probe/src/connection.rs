@@ -10,7 +10,10 @@ use std::{
 use clearstream_sys::timestamp;
 use rustix::event::PollFlags;
 
-use crate::wire::{HEADER_BYTES, Header, Secret};
+use crate::{
+    order::Order,
+    wire::{HEADER_BYTES, Header, Secret},
+};
 
 /// Time to present the cookie.
 const IDENTIFY_WITHIN: Duration = Duration::from_secs(2);
@@ -25,6 +28,7 @@ pub(crate) struct Connection {
     /// read: a peer that does not read its answers is not asked for more.
     outgoing: Vec<u8>,
     identified: bool,
+    order: Order,
     deadline: Instant,
 }
 
@@ -35,6 +39,7 @@ impl Connection {
             incoming: Vec::new(),
             outgoing: Vec::new(),
             identified: false,
+            order: Order::default(),
             deadline: now + IDENTIFY_WITHIN,
         }
     }
@@ -65,7 +70,9 @@ impl Connection {
         if received.length == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let arrived_ns = received.stamp_ns.unwrap_or_else(timestamp::now_ns);
+        // What waited for a retransmission was not there when it was stamped.
+        let stamp = received.stamp_ns.filter(|_| self.order.is_kept(&self.stream));
+        let arrived_ns = stamp.unwrap_or_else(timestamp::now_ns);
         self.incoming.extend_from_slice(&buffer[..received.length]);
         let mut done = 0;
         while self.incoming.len() - done >= HEADER_BYTES {

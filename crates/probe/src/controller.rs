@@ -88,7 +88,7 @@ fn direction(
     stop: &AtomicBool,
 ) -> Result<ProbeDirection, ProbeError> {
     let cookie = fresh_cookie();
-    let (udp, tcp) = listen(to, address, &cookie)?;
+    let (udp, tcp) = listen(to, address, config.port, &cookie)?;
     let request = Request::ProbeRun { config: config.clone(), udp, tcp, cookie };
     let outcome = from.request_unless(request, stop);
     // The sockets are closed whatever happened; when closing fails too, the
@@ -108,8 +108,13 @@ fn direction(
 /// Opens the responder on the very address that probes will go to, so that
 /// answers leave from it on hosts with several. Where the host does not have
 /// that address itself (it is translated on the way), on all.
-fn listen(peer: &mut Peer, address: IpAddr, cookie: &Cookie) -> Result<(SocketAddr, SocketAddr), ProbeError> {
-    let ask = |address| Request::ProbeListen { address: Some(address), cookie: cookie.clone() };
+fn listen(
+    peer: &mut Peer,
+    address: IpAddr,
+    port: Option<u16>,
+    cookie: &Cookie,
+) -> Result<(SocketAddr, SocketAddr), ProbeError> {
+    let ask = |address| Request::ProbeListen { address: Some(address), port, cookie: cookie.clone() };
     let reply = match peer.request(ask(address)) {
         Err(PeerError::Refused { failure: Failure { kind: FailureKind::Invalid, .. }, .. }) => {
             peer.request(ask(any_like(address)))?
@@ -159,8 +164,8 @@ mod tests {
                 Request::ProbeListen { .. } if self.refuse_to_listen => {
                     Err(Failure { kind: FailureKind::Busy, message: "busy".to_owned() })
                 }
-                Request::ProbeListen { address, cookie } => {
-                    let responder = Responder::open(address, &cookie)?;
+                Request::ProbeListen { address, port, cookie } => {
+                    let responder = Responder::open(address, port, &cookie)?;
                     let reply = Reply::ProbeListening { udp: responder.udp(), tcp: responder.tcp() };
                     self.responder = Some(responder);
                     Ok(reply)
@@ -217,6 +222,9 @@ mod tests {
             jitter_ns: 0,
             clock: ClockSource::Kernel,
             turnaround_mean_ns: None,
+            local_queueing: None,
+            with_local_queueing: None,
+            local_lost_count: None,
             forward_lost_count: None,
             return_lost_count: None,
         };
@@ -252,7 +260,7 @@ mod tests {
         let mut peer = memory_pair(Agent::default()).unwrap();
         // TEST-NET-1 is on no interface; binding falls back to all of them.
         let there: IpAddr = [192, 0, 2, 1].into();
-        let (udp, tcp) = listen(&mut peer, there, &fresh_cookie()).unwrap();
+        let (udp, tcp) = listen(&mut peer, there, None, &fresh_cookie()).unwrap();
         assert_eq!((udp.ip(), tcp.ip()), (there, there));
         assert_ne!(udp.port(), 0);
     }

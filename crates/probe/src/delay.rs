@@ -1,7 +1,7 @@
 //! From single round trips to their distribution. Exact: the readings are
 //! few enough to be sorted.
 
-use clearstream_schema::probe::{ClockSource, DelayStats};
+use clearstream_schema::probe::{ClockSource, DelayRange, DelayStats};
 
 /// What is known of one probe at the end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -9,47 +9,105 @@ pub(crate) struct RoundTrip {
     /// From sending to the answer by clock readings around the system calls;
     /// absent when no answer came in time.
     pub application_ns: Option<u64>,
-    /// The same between the kernel's stamps of the two packets.
+    /// The same between the kernel's stamps: of the driver for the probe, of
+    /// the stack for the answer.
     pub kernel_ns: Option<u64>,
+    /// The same from before the queueing discipline of the sending host.
+    pub scheduled_ns: Option<u64>,
+    /// Time between that queueing discipline and the driver.
+    pub queueing_ns: Option<u64>,
     /// Time that the answering program held the probe.
     pub turnaround_ns: u64,
+    /// It was handed to the queueing discipline, and not to the driver as long
+    /// as the series lasted.
+    pub is_stuck: bool,
+}
+
+impl RoundTrip {
+    /// A time less that which the answering program held the probe. `None`
+    /// when that leaves nothing: one of the two is wrong, since no path is
+    /// without delay.
+    fn less_turnaround(&self, whole: Option<u64>) -> Option<u64> {
+        whole?.checked_sub(self.turnaround_ns).filter(|&left| left > 0)
+    }
+
+    /// The delay by the kernel's stamps.
+    fn kernel_delay(&self) -> Option<u64> {
+        self.less_turnaround(self.kernel_ns)
+    }
+
+    /// The delay by the program's clock. A turnaround longer than the round
+    /// trip is not believed, and nothing is subtracted.
+    fn application_delay(&self) -> Option<u64> {
+        self.less_turnaround(self.application_ns).or(self.application_ns)
+    }
 }
 
 /// Distribution of the round trips in the order in which they were sent.
 /// `None` when none was answered: there is no delay to speak of.
 ///
-/// Kernel stamps are used when every answered probe has them, else none is:
-/// a distribution never mixes clocks.
+/// Kernel stamps are used when every answered probe has credible ones, else
+/// none is: a distribution never mixes clocks.
 pub(crate) fn distribution(trips: &[RoundTrip]) -> Option<DelayStats> {
     let answered: Vec<&RoundTrip> = trips.iter().filter(|trip| trip.application_ns.is_some()).collect();
-    let kernel = answered.iter().all(|trip| trip.kernel_ns.is_some());
+    let kernel = answered.iter().all(|trip| trip.kernel_delay().is_some());
     let delays: Vec<u64> = answered
         .iter()
-        .filter_map(|trip| {
-            if kernel { trip.kernel_ns } else { trip.application_ns }.zip(Some(trip.turnaround_ns))
-        })
-        .map(|(whole, held)| whole.saturating_sub(held))
+        .filter_map(|trip| if kernel { trip.kernel_delay() } else { trip.application_delay() })
         .collect();
-    let mut sorted = delays.clone();
-    sorted.sort_unstable();
-    let (&min_ns, &max_ns) = (sorted.first()?, sorted.last()?);
+    let range = range(&delays)?;
     let sent = trips.len() as u64;
-    let count = sorted.len() as u64;
+    let count = delays.len() as u64;
+    let (local_queueing, with_local_queueing) = if kernel { local_queueing(&answered) } else { (None, None) };
     Some(DelayStats {
         answered_count: count,
         sent_count: sent,
         loss_ratio: (sent - count) as f64 / sent as f64,
+        min_ns: range.min_ns,
+        mean_ns: range.mean_ns,
+        p50_ns: range.p50_ns,
+        p90_ns: range.p90_ns,
+        p99_ns: range.p99_ns,
+        max_ns: range.max_ns,
+        jitter_ns: jitter(&delays),
+        clock: if kernel { ClockSource::Kernel } else { ClockSource::Application },
+        turnaround_mean_ns: Some(mean(&answered.iter().map(|trip| trip.turnaround_ns).collect::<Vec<_>>())),
+        local_queueing,
+        with_local_queueing,
+        local_lost_count: None,
+        forward_lost_count: None,
+        return_lost_count: None,
+    })
+}
+
+/// The local queueing delay, and the round trips with it, where the kernel
+/// stamped every answered probe before the queueing discipline too.
+fn local_queueing(answered: &[&RoundTrip]) -> (Option<DelayRange>, Option<DelayRange>) {
+    let with: Option<Vec<u64>> =
+        answered.iter().map(|trip| trip.less_turnaround(trip.scheduled_ns)).collect();
+    let Some(with) = with else { return (None, None) };
+    let queueing: Vec<u64> = answered.iter().filter_map(|trip| trip.queueing_ns).collect();
+    (range(&queueing), range(&with))
+}
+
+/// Probes that stayed in the sending host's queueing discipline or were
+/// discarded there; `None` where the kernel stamped no probe at the driver.
+pub(crate) fn local_losses(trips: &[RoundTrip]) -> Option<u64> {
+    let is_stamped = trips.iter().any(|trip| trip.queueing_ns.is_some());
+    is_stamped.then(|| trips.iter().filter(|trip| trip.is_stuck).count() as u64)
+}
+
+fn range(times: &[u64]) -> Option<DelayRange> {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    let (&min_ns, &max_ns) = (sorted.first()?, sorted.last()?);
+    Some(DelayRange {
         min_ns,
         mean_ns: mean(&sorted),
         p50_ns: percentile(&sorted, 50),
         p90_ns: percentile(&sorted, 90),
         p99_ns: percentile(&sorted, 99),
         max_ns,
-        jitter_ns: jitter(&delays),
-        clock: if kernel { ClockSource::Kernel } else { ClockSource::Application },
-        turnaround_mean_ns: Some(mean(&answered.iter().map(|trip| trip.turnaround_ns).collect::<Vec<_>>())),
-        forward_lost_count: None,
-        return_lost_count: None,
     })
 }
 
@@ -77,7 +135,12 @@ mod tests {
     use super::*;
 
     fn trip(application: u64, kernel: Option<u64>, turnaround_ns: u64) -> RoundTrip {
-        RoundTrip { application_ns: Some(application), kernel_ns: kernel, turnaround_ns }
+        RoundTrip {
+            application_ns: Some(application),
+            kernel_ns: kernel,
+            turnaround_ns,
+            ..RoundTrip::default()
+        }
     }
 
     #[test]
@@ -121,7 +184,33 @@ mod tests {
     fn edges() {
         assert_eq!(distribution(&[]), None);
         assert_eq!(distribution(&[RoundTrip::default()]), None, "nothing came back: no delay");
+    }
+
+    /// A turnaround as long as the whole is a contradiction, and no delay of 0.
+    #[test]
+    fn no_delay_is_zero() {
+        let one = distribution(&[trip(7, Some(5), 4), trip(9, Some(5), 5)]).unwrap();
+        assert_eq!((one.clock, one.min_ns, one.max_ns), (ClockSource::Application, 3, 4));
         let one = distribution(&[trip(7, Some(5), 9)]).unwrap();
-        assert_eq!((one.min_ns, one.p99_ns, one.jitter_ns), (0, 0, 0), "never below zero");
+        assert_eq!((one.clock, one.min_ns, one.max_ns), (ClockSource::Application, 7, 7));
+    }
+
+    #[test]
+    fn the_local_queue_is_told_apart_from_the_path() {
+        let queued = |kernel: u64, queueing: u64| RoundTrip {
+            scheduled_ns: Some(kernel + queueing),
+            queueing_ns: Some(queueing),
+            ..trip(90_000, Some(kernel), 100)
+        };
+        let lost = RoundTrip { is_stuck: true, ..RoundTrip::default() };
+        let trips = [queued(1_100, 40_000), queued(1_300, 20_000), lost];
+        let stats = distribution(&trips).unwrap();
+        assert_eq!((stats.min_ns, stats.max_ns), (1_000, 1_200), "from the driver");
+        let queueing = stats.local_queueing.unwrap();
+        assert_eq!((queueing.min_ns, queueing.mean_ns, queueing.max_ns), (20_000, 30_000, 40_000));
+        let with = stats.with_local_queueing.unwrap();
+        assert_eq!((with.min_ns, with.max_ns), (21_200, 41_000));
+        assert_eq!(local_losses(&trips), Some(1));
+        assert_eq!(local_losses(&[trip(7, Some(5), 1)]), None, "no stamps, no count");
     }
 }

@@ -4,6 +4,10 @@
 //!
 //! What the thread's wake-up costs is not in the figures where the kernel
 //! stamps packets; where it does not, it is, and the figures say so.
+//!
+//! The kernel stamps a probe twice on its way out: before the queueing
+//! discipline of the host and at the driver. The delay counts from the driver;
+//! what lies between is the local queueing delay.
 
 use std::{
     io,
@@ -11,6 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clearstream_sys::timestamp::Stage;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::{
@@ -23,8 +28,8 @@ use crate::{
 pub(crate) enum Arrival {
     /// An answer, and when the kernel received it.
     Answer { header: Header, stamp_ns: Option<u64> },
-    /// When the kernel handed this probe to the driver.
-    Sent { sequence: u32, stamp_ns: u64 },
+    /// When the kernel handed this probe to the queueing discipline or to the driver.
+    Sent { sequence: u32, stage: Stage, stamp_ns: u64 },
 }
 
 /// A socket that probes go through.
@@ -59,8 +64,48 @@ pub(crate) struct Series {
 #[derive(Clone, Copy)]
 struct Flight {
     sent: Instant,
-    sent_stamp_ns: Option<u64>,
+    /// First stamp before the queueing discipline.
+    scheduled_ns: Option<u64>,
+    /// Segments of the probe handed to the queueing discipline: more than one
+    /// when TCP retransmitted it.
+    scheduled_count: u32,
+    /// First stamp at the driver.
+    driver_ns: Option<u64>,
+    /// That stamp is of a retransmission: the queueing discipline discarded
+    /// what was sent before.
+    is_retransmission: bool,
     answer: Option<Answer>,
+}
+
+impl Flight {
+    fn new(sent: Instant) -> Self {
+        Self {
+            sent,
+            scheduled_ns: None,
+            scheduled_count: 0,
+            driver_ns: None,
+            is_retransmission: false,
+            answer: None,
+        }
+    }
+
+    /// The first stamp of a stage counts: a delay is that of a message, from
+    /// its first sending.
+    fn stamp(&mut self, stage: Stage, stamp_ns: u64) {
+        match stage {
+            Stage::Scheduler => {
+                self.scheduled_ns.get_or_insert(stamp_ns);
+                self.scheduled_count += 1;
+            }
+            Stage::Driver if self.driver_ns.is_none() => {
+                self.driver_ns = Some(stamp_ns);
+                // TCP does not retransmit what is still in the host's queue
+                // (skb_still_in_host_queue, net/ipv4/tcp_output.c).
+                self.is_retransmission = self.scheduled_count > 1;
+            }
+            Stage::Driver => {}
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -137,7 +182,7 @@ pub(crate) fn run(channel: &mut impl Channel, pace: Pace) -> Series {
         let next = u32::try_from(flights.len()).unwrap_or(u32::MAX);
         let due = start + pace.interval * next;
         if next < pace.count && now >= due {
-            flights.push(Flight { sent: now, sent_stamp_ns: None, answer: None });
+            flights.push(Flight::new(now));
             open += 1;
             if let Err(error) = channel.send(Kind::Delay, next) {
                 series.error.get_or_insert(error);
@@ -167,10 +212,9 @@ pub(crate) fn run(channel: &mut impl Channel, pace: Pace) -> Series {
 /// Books an arrival; true when it answered a probe that was open.
 fn note(flights: &mut [Flight], hops: &mut Option<(u32, u32)>, arrival: Arrival, timeout: Duration) -> bool {
     match arrival {
-        Arrival::Sent { sequence, stamp_ns } => {
+        Arrival::Sent { sequence, stage, stamp_ns } => {
             if let Some(flight) = flights.get_mut(sequence as usize) {
-                // A TCP retransmission is stamped again; the first one counts.
-                flight.sent_stamp_ns.get_or_insert(stamp_ns);
+                flight.stamp(stage, stamp_ns);
             }
             false
         }
@@ -201,17 +245,28 @@ fn note(flights: &mut [Flight], hops: &mut Option<(u32, u32)>, arrival: Arrival,
 }
 
 fn round_trip(flight: &Flight) -> RoundTrip {
-    let Some(answer) = flight.answer else { return RoundTrip::default() };
+    let is_stuck = flight.scheduled_ns.is_some() && flight.driver_ns.is_none();
+    let Some(answer) = flight.answer else { return RoundTrip { is_stuck, ..RoundTrip::default() } };
     // The kernel's two stamps lie inside the program's two readings. Where
     // they do not, the wall clock was stepped in between (or an old kernel
     // numbered the stamps differently) and they say nothing. The slack covers
     // the slewing of the wall clock, at most 500 ppm by adjtimex(2).
-    let kernel_ns = flight
-        .sent_stamp_ns
-        .zip(answer.stamp_ns)
-        .and_then(|(sent, received)| received.checked_sub(sent))
-        .filter(|&between| between <= answer.application_ns + answer.application_ns / 1000 + 1_000);
-    RoundTrip { application_ns: Some(answer.application_ns), kernel_ns, turnaround_ns: answer.turnaround_ns }
+    let between = |sent: Option<u64>| {
+        sent.zip(answer.stamp_ns)
+            .and_then(|(sent, received)| received.checked_sub(sent))
+            .filter(|&between| between <= answer.application_ns + answer.application_ns / 1000 + 1_000)
+    };
+    // What never reached the driver left the program when it was scheduled.
+    let first = if flight.is_retransmission { flight.scheduled_ns } else { flight.driver_ns };
+    let queued = flight.driver_ns.zip(flight.scheduled_ns).filter(|_| !flight.is_retransmission);
+    RoundTrip {
+        application_ns: Some(answer.application_ns),
+        kernel_ns: between(first),
+        scheduled_ns: between(flight.scheduled_ns),
+        queueing_ns: queued.and_then(|(driver, scheduled)| driver.checked_sub(scheduled)),
+        turnaround_ns: answer.turnaround_ns,
+        is_stuck: false,
+    }
 }
 
 #[cfg(test)]
@@ -229,12 +284,19 @@ mod tests {
     #[test]
     fn books_what_arrives_in_any_order() {
         let sent = Instant::now().checked_sub(Duration::from_millis(5)).unwrap();
-        let mut flights = vec![Flight { sent, sent_stamp_ns: None, answer: None }; 3];
+        let mut flights = vec![Flight::new(sent); 3];
         let mut hops = None;
         let timeout = Duration::from_secs(60);
         assert!(note(&mut flights, &mut hops, answer(2, Some(1_000_900)), timeout));
-        assert!(!note(&mut flights, &mut hops, Arrival::Sent { sequence: 2, stamp_ns: 1_000_000 }, timeout));
-        assert!(!note(&mut flights, &mut hops, Arrival::Sent { sequence: 2, stamp_ns: 1_000_800 }, timeout));
+        for (stage, stamp_ns) in [
+            (Stage::Scheduler, 999_600),
+            (Stage::Driver, 1_000_000),
+            (Stage::Scheduler, 1_000_700),
+            (Stage::Driver, 1_000_800),
+        ] {
+            let stamp = Arrival::Sent { sequence: 2, stage, stamp_ns };
+            assert!(!note(&mut flights, &mut hops, stamp, timeout));
+        }
         assert!(!note(&mut flights, &mut hops, answer(2, None), timeout), "a duplicate is not counted");
         assert!(!note(&mut flights, &mut hops, answer(3, None), timeout), "nor what was never sent");
         assert!(
@@ -242,17 +304,39 @@ mod tests {
             "nor what is late"
         );
         assert_eq!(hops, Some((3, 3)), "two routers and the destination");
-        assert_eq!(round_trip(&flights[2]).kernel_ns, Some(900));
-        assert_eq!(round_trip(&flights[2]).turnaround_ns, 7);
+        let trip = round_trip(&flights[2]);
+        assert_eq!(
+            (trip.kernel_ns, trip.queueing_ns, trip.scheduled_ns),
+            (Some(900), Some(400), Some(1_300))
+        );
+        assert_eq!(trip.turnaround_ns, 7);
         assert_eq!(round_trip(&flights[0]), RoundTrip::default());
+    }
+
+    /// A segment that the host's own queue discards has no stamp of the driver
+    /// but that of its retransmission; the message counts from its first sending.
+    #[test]
+    fn what_the_own_queue_discarded_counts_from_when_it_was_scheduled() {
+        let mut flight = Flight::new(Instant::now());
+        for (stage, stamp_ns) in
+            [(Stage::Scheduler, 1_000), (Stage::Scheduler, 201_000), (Stage::Driver, 201_500)]
+        {
+            flight.stamp(stage, stamp_ns);
+        }
+        flight.answer = Some(Answer { application_ns: 300_000, stamp_ns: Some(202_000), turnaround_ns: 100 });
+        let trip = round_trip(&flight);
+        assert_eq!((trip.kernel_ns, trip.queueing_ns), (Some(201_000), None));
+        let mut lost = Flight::new(Instant::now());
+        lost.stamp(Stage::Scheduler, 1_000);
+        assert!(round_trip(&lost).is_stuck);
     }
 
     #[test]
     fn stamps_of_a_stepped_clock_are_not_used() {
         let flight = |sent, received| Flight {
-            sent: Instant::now(),
-            sent_stamp_ns: Some(sent),
+            driver_ns: Some(sent),
             answer: Some(Answer { application_ns: 1_000_000, stamp_ns: Some(received), turnaround_ns: 0 }),
+            ..Flight::new(Instant::now())
         };
         assert_eq!(round_trip(&flight(5_000_000, 5_900_000)).kernel_ns, Some(900_000));
         assert_eq!(round_trip(&flight(5_000_000, 4_000_000)).kernel_ns, None, "stepped back");

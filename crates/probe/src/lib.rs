@@ -8,11 +8,14 @@
 //! - a delay is the time between the kernel's software stamps of probe and
 //!   answer (`SO_TIMESTAMPING`), less the time the responder held the probe,
 //!   which it counts from its kernel's stamp of arrival to just before it
-//!   sends and tells in the answer. Left in: the two network stacks below the
-//!   stamps, and the responder's own `send` down to its driver (a few
-//!   microseconds). Not in: waking up either program. Where the kernel stamps
-//!   nothing, the program's clock is used, wake-ups are in, and
+//!   sends and reports in the answer. Left in: the two network stacks below
+//!   the stamps, and the responder's own `send` down to its driver, its
+//!   queueing discipline included. Not in: waking up either program, and the
+//!   queueing discipline of the sending host, whose delay is reported apart
+//!   (it is stamped before the discipline and at the driver). Where the kernel
+//!   stamps nothing, the program's clock is used, wake-ups are in, and
 //!   [`ClockSource`](clearstream_schema::probe::ClockSource) says so.
+//! - stamps that contradict each other are not used: no delay is 0.
 //! - both programs sleep in `poll`; nothing spins.
 //! - probes leave at absolute times, whether or not answers have come.
 //! - a probe carries the test's cookie. What does not is dropped without an
@@ -26,6 +29,7 @@ mod controller;
 mod delay;
 mod exchange;
 mod measure;
+mod order;
 mod path_mtu;
 mod responder;
 mod wire;

@@ -125,6 +125,7 @@ fn over_udp(
     let series = exchange::run(&mut channel, pace);
     let mut stats = delay::distribution(&series.trips);
     if let Some(stats) = &mut stats {
+        stats.local_lost_count = delay::local_losses(&series.trips);
         split_losses(&mut channel, stats, pace.timeout);
     } else {
         let message = format!("all {} UDP probes to {to} were lost", series.trips.len());
@@ -138,6 +139,7 @@ fn over_udp(
         }
     }
     explain(found, "UDP", &series, stats.as_ref());
+    explain_queueing(found, "UDP", stats.as_ref());
     found.udp = stats;
     Ok(true)
 }
@@ -174,6 +176,7 @@ fn over_tcp(found: &mut ProbeDirection, to: SocketAddr, secret: Secret, size: us
     let series = exchange::run(&mut channel, pace);
     let stats = delay::distribution(&series.trips);
     explain(found, "TCP", &series, stats.as_ref());
+    explain_queueing(found, "TCP", stats.as_ref());
     found.tcp = stats;
 }
 
@@ -186,17 +189,48 @@ fn explain(found: &mut ProbeDirection, protocol: &str, series: &Series, stats: O
     if stats.is_some_and(|stats| stats.clock == ClockSource::Application) {
         let id = format!("{}-no-kernel-stamps", protocol.to_lowercase());
         let message = format!(
-            "{protocol} delays are by the program's clock, since not every packet was stamped by the kernel: \
-             waking up a sleeping core (5 to 50 us) is part of them"
+            "{protocol} delays are by the program's clock, since not every packet has a stamp of the kernel of its own \
+             (messages that TCP sent together share one): waking up a sleeping core (5 to 50 us) and the host's own \
+             queue are part of them"
         );
         notice(found, &id, message);
     }
 }
 
+/// A local queueing delay from which on it is worth a word: longer than any
+/// waking up, and a part of the round trip that a reader would see.
+const NOTABLE_QUEUEING: Duration = Duration::from_micros(500);
+
+/// Names the wait in this host's own queue, which is not in the delays.
+fn explain_queueing(found: &mut ProbeDirection, protocol: &str, stats: Option<&DelayStats>) {
+    let Some((stats, queueing)) = stats.and_then(|stats| Some((stats, stats.local_queueing?))) else {
+        return;
+    };
+    let time = |nanoseconds: u64| format!("{:.3} ms", nanoseconds as f64 / 1e6);
+    if Duration::from_nanos(queueing.p50_ns) < NOTABLE_QUEUEING || queueing.p50_ns < stats.p50_ns / 10 {
+        return;
+    }
+    let with = stats.with_local_queueing.map_or(String::new(), |with| {
+        format!("; with it the round trip is {} in the median", time(with.p50_ns))
+    });
+    let lost = stats
+        .local_lost_count
+        .filter(|count| *count > 0)
+        .map_or(String::new(), |count| format!("; {count} probes did not get out of it"));
+    let message = format!(
+        "{protocol} probes wait {} in the median and {} at most in the queueing discipline of the host that sends \
+         them, before its driver: the delays do not contain that{with}{lost} (`tc -s qdisc` shows the queue)",
+        time(queueing.p50_ns),
+        time(queueing.max_ns),
+    );
+    notice(found, &format!("{}-local-queueing", protocol.to_lowercase()), message);
+}
+
 fn path_mtu(found: &mut ProbeDirection, to: SocketAddr, secret: Secret, pace: Pace) {
-    // Three times the longest round trip seen, and time for a program to be
-    // woken on a busy host.
-    let longest = found.udp.iter().chain(&found.tcp).map(|stats| stats.max_ns).max().unwrap_or(0);
+    // Three times the longest round trip seen, the wait in the own queue with
+    // it, and time for a program to be woken on a busy host.
+    let whole = |stats: &DelayStats| stats.with_local_queueing.map_or(stats.max_ns, |with| with.max_ns);
+    let longest = found.udp.iter().chain(&found.tcp).map(whole).max().unwrap_or(0);
     let patience = (Duration::from_nanos(longest) * 3 + Duration::from_millis(20))
         .clamp(Duration::from_millis(50), pace.timeout.max(Duration::from_millis(50)));
     match path_mtu::find(to, secret, patience) {
@@ -273,15 +307,18 @@ mod tests {
     #[test]
     fn loopback_is_measured_whole() {
         for address in ["127.0.0.1", "::1"] {
-            let responder = Responder::open(Some(address.parse().unwrap()), &cookie()).unwrap();
+            let responder = Responder::open(Some(address.parse().unwrap()), None, &cookie()).unwrap();
             let found = measure(&quick(), responder.udp(), responder.tcp(), &cookie()).unwrap();
             for stats in [found.udp.as_ref().unwrap(), found.tcp.as_ref().unwrap()] {
                 assert_eq!((stats.sent_count, stats.answered_count), (20, 20), "{address}");
                 assert!(stats.min_ns > 0 && stats.min_ns <= stats.mean_ns && stats.mean_ns <= stats.max_ns);
                 assert!(stats.p50_ns <= stats.p90_ns && stats.p90_ns <= stats.p99_ns);
                 assert_eq!(stats.clock, ClockSource::Kernel, "{address}: loopback has software stamps");
+                let (queueing, with) = (stats.local_queueing.unwrap(), stats.with_local_queueing.unwrap());
+                assert!(with.min_ns > stats.min_ns && with.max_ns >= stats.max_ns && queueing.min_ns > 0);
             }
             let udp = found.udp.as_ref().unwrap();
+            assert_eq!(udp.local_lost_count, Some(0));
             assert_eq!((udp.forward_lost_count, udp.return_lost_count), (Some(0), Some(0)));
             assert_eq!(found.hop_count, Some(1), "no router in between");
             let shown = std::fs::read_to_string("/sys/class/net/lo/mtu").unwrap();
@@ -295,7 +332,7 @@ mod tests {
 
     #[test]
     fn large_probes_are_not_mistaken_for_single_packets() {
-        let responder = Responder::open(None, &cookie()).unwrap();
+        let responder = Responder::open(None, None, &cookie()).unwrap();
         let config = ProbeConfig { count: 3, size: ByteCount(65_507), ..quick() };
         let found = measure(&config, responder.udp(), responder.tcp(), &cookie()).unwrap();
         assert_eq!(found.tcp.unwrap().answered_count, 3);
@@ -304,7 +341,7 @@ mod tests {
 
     #[test]
     fn one_protocol_is_enough() {
-        let responder = Responder::open(None, &cookie()).unwrap();
+        let responder = Responder::open(None, None, &cookie()).unwrap();
         // Port 1 (tcpmux) answers nowhere by now.
         let nobody: SocketAddr = "127.0.0.1:1".parse().unwrap();
         let found = measure(&quick(), nobody, responder.tcp(), &cookie()).unwrap();
@@ -321,7 +358,7 @@ mod tests {
         let failure = measure(&quick(), nobody, nobody, &cookie()).unwrap_err();
         assert_eq!(failure.kind, FailureKind::Connection);
         assert!(failure.message.contains("127.0.0.1:1"), "{failure}");
-        let responder = Responder::open(None, &cookie()).unwrap();
+        let responder = Responder::open(None, None, &cookie()).unwrap();
         let config = ProbeConfig { timeout: TimeSpan::from_millis(30), ..quick() };
         let failure =
             measure(&config, responder.udp(), responder.tcp(), &Cookie("f".repeat(32))).unwrap_err();
@@ -347,7 +384,7 @@ mod tests {
 
     #[test]
     fn probes_leave_at_absolute_times() {
-        let responder = Responder::open(None, &cookie()).unwrap();
+        let responder = Responder::open(None, None, &cookie()).unwrap();
         let config = ProbeConfig { count: 11, interval: TimeSpan::from_millis(20), ..quick() };
         let started = Instant::now();
         let mut channel = UdpChannel::open(responder.udp(), crate::secret(&cookie()).unwrap(), 64).unwrap();

@@ -40,17 +40,25 @@ pub struct Responder {
 
 impl Responder {
     /// Opens both sockets, on loopback when no address is given: nothing
-    /// listens beyond it unless asked.
+    /// listens beyond it unless requested. Both have this port, or free ones
+    /// when it is absent.
     ///
     /// # Errors
-    /// `Invalid` for a malformed cookie or an address that is not this host's,
-    /// `Internal` for anything else the kernel refuses.
-    pub fn open(address: Option<IpAddr>, cookie: &Cookie) -> Result<Self, Failure> {
+    /// `Invalid` for a malformed cookie, port 0 or an address that is not this
+    /// host's, `InUse` for a port that another socket has, `Unsupported` for
+    /// one that this process may not bind, `Internal` for anything else the
+    /// kernel refuses.
+    pub fn open(address: Option<IpAddr>, port: Option<u16>, cookie: &Cookie) -> Result<Self, Failure> {
         let secret = crate::secret(cookie)?;
         let address = address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        let fail = |step: &str, error: io::Error| open_failure(address, step, &error);
-        let udp = UdpSocket::bind((address, 0)).map_err(|error| fail("bind UDP", error))?;
-        let tcp = TcpListener::bind((address, 0)).map_err(|error| fail("bind TCP", error))?;
+        if port == Some(0) {
+            let message = "port 0 is no port to listen on: write 1 to 65535".to_owned();
+            return Err(Failure { kind: FailureKind::Invalid, message });
+        }
+        let fail = |step: &str, error: io::Error| open_failure(address, port, step, &error);
+        let at = (address, port.unwrap_or(0));
+        let udp = UdpSocket::bind(at).map_err(|error| fail("bind UDP", error))?;
+        let tcp = TcpListener::bind(at).map_err(|error| fail("bind TCP", error))?;
         udp.set_nonblocking(true).map_err(|error| fail("set up UDP", error))?;
         tcp.set_nonblocking(true).map_err(|error| fail("set up TCP", error))?;
         let udp_address = udp.local_addr().map_err(|error| fail("name UDP", error))?;
@@ -96,14 +104,17 @@ impl Drop for Responder {
     }
 }
 
-fn open_failure(address: IpAddr, step: &str, error: &io::Error) -> Failure {
+fn open_failure(address: IpAddr, port: Option<u16>, step: &str, error: &io::Error) -> Failure {
+    let at = port.map_or_else(|| address.to_string(), |port| SocketAddr::new(address, port).to_string());
     let (kind, advice) = match error.kind() {
         io::ErrorKind::AddrNotAvailable => (FailureKind::Invalid, "; name an address of this host"),
-        io::ErrorKind::AddrInUse => (FailureKind::InUse, ""),
-        io::ErrorKind::PermissionDenied => (FailureKind::Unsupported, ""),
-        _ => return Failure::of_system(&format!("answer probes on {address}: {step}"), error),
+        io::ErrorKind::AddrInUse => (FailureKind::InUse, "; name another --port, or none"),
+        io::ErrorKind::PermissionDenied => {
+            (FailureKind::Unsupported, "; ports below 1024 need CAP_NET_BIND_SERVICE")
+        }
+        _ => return Failure::of_system(&format!("answer probes on {at}: {step}"), error),
     };
-    Failure { kind, message: format!("cannot answer probes on {address}: {step}: {error}{advice}") }
+    Failure { kind, message: format!("cannot answer probes on {at}: {step}: {error}{advice}") }
 }
 
 struct State {
@@ -241,7 +252,7 @@ mod tests {
 
     #[test]
     fn only_holders_of_the_cookie_are_answered_and_never_with_more() {
-        let responder = Responder::open(None, &cookie()).unwrap();
+        let responder = Responder::open(None, None, &cookie()).unwrap();
         let socket = client(&responder);
         let mut wrong = message(Kind::Delay, 64);
         wrong[10] ^= 1;
@@ -268,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_tcp_stranger_is_closed_and_does_not_disturb_the_test() {
-        let responder = Responder::open(None, &cookie()).unwrap();
+        let responder = Responder::open(None, None, &cookie()).unwrap();
         let mut good = TcpStream::connect(responder.tcp()).unwrap();
         good.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         let mut stranger = TcpStream::connect(responder.tcp()).unwrap();
@@ -288,7 +299,7 @@ mod tests {
 
     #[test]
     fn silent_connections_are_closed_and_the_number_is_bounded() {
-        let responder = Responder::open(None, &cookie()).unwrap();
+        let responder = Responder::open(None, None, &cookie()).unwrap();
         let mut silent: Vec<_> =
             (0..MOST_CONNECTIONS + 1).map(|_| TcpStream::connect(responder.tcp()).unwrap()).collect();
         for stream in &mut silent {
@@ -303,7 +314,7 @@ mod tests {
 
     #[test]
     fn closes_on_drop() {
-        let responder = Responder::open(Some("::1".parse().unwrap()), &cookie()).unwrap();
+        let responder = Responder::open(Some("::1".parse().unwrap()), None, &cookie()).unwrap();
         let tcp = responder.tcp();
         drop(responder);
         assert_eq!(TcpStream::connect(tcp).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
@@ -311,11 +322,28 @@ mod tests {
 
     #[test]
     fn says_what_is_wrong() {
-        let failure = Responder::open(None, &Cookie("short".to_owned())).unwrap_err();
+        let failure = Responder::open(None, None, &Cookie("short".to_owned())).unwrap_err();
         assert_eq!(failure.kind, FailureKind::Invalid);
         // TEST-NET-1, RFC 5737: nobody's address.
-        let failure = Responder::open(Some("192.0.2.1".parse().unwrap()), &cookie()).unwrap_err();
+        let failure = Responder::open(Some("192.0.2.1".parse().unwrap()), None, &cookie()).unwrap_err();
         assert_eq!(failure.kind, FailureKind::Invalid);
         assert!(failure.message.contains("192.0.2.1"), "{failure}");
+    }
+
+    #[test]
+    fn both_sockets_have_the_port_that_was_named_and_a_taken_one_is_named() {
+        // The port of one protocol may be taken for the other one by somebody else.
+        let found = (0..50).find_map(|_| {
+            let port = Responder::open(None, None, &cookie()).unwrap().udp().port();
+            Responder::open(None, Some(port), &cookie()).ok()
+        });
+        let first = found.unwrap();
+        let port = first.udp().port();
+        assert_eq!(first.tcp().port(), port);
+        let failure = Responder::open(None, Some(port), &cookie()).unwrap_err();
+        assert_eq!(failure.kind, FailureKind::InUse);
+        assert!(failure.message.contains(&format!("127.0.0.1:{port}")), "{failure}");
+        let failure = Responder::open(None, Some(0), &cookie()).unwrap_err();
+        assert_eq!(failure.kind, FailureKind::Invalid);
     }
 }

@@ -65,7 +65,7 @@ fn relay(inner: SocketAddr, stop: Arc<AtomicBool>) -> (SocketAddr, std::thread::
 #[test]
 fn losses_are_counted_on_the_side_where_they_happened() {
     let cookie = Cookie("00112233445566778899aabbccddeeff".to_owned());
-    let responder = Responder::open(None, &cookie).unwrap();
+    let responder = Responder::open(None, None, &cookie).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let (udp, thread) = relay(responder.udp(), stop.clone());
     let config = ProbeConfig {

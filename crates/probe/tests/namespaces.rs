@@ -5,10 +5,14 @@
 
 use std::{
     fs::File,
-    net::IpAddr,
+    io::{Read, Write},
+    net::{IpAddr, TcpStream},
     os::fd::AsFd,
     process::{Command, Output},
-    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
@@ -16,7 +20,7 @@ use clearstream_control::{EventSender, Handler, Peer, memory_pair};
 use clearstream_probe::{Responder, measure, run};
 use clearstream_schema::{
     TimeSpan,
-    control::{Failure, Reply, Request},
+    control::{Cookie, Failure, Reply, Request},
     probe::{ClockSource, ProbeConfig, ProbeSummary},
 };
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -30,8 +34,8 @@ struct Agent(Option<Responder>);
 impl Handler for Agent {
     fn handle(&mut self, request: Request, _: &EventSender) -> Result<Reply, Failure> {
         match request {
-            Request::ProbeListen { address, cookie } => {
-                let responder = self.0.insert(Responder::open(address, &cookie)?);
+            Request::ProbeListen { address, port, cookie } => {
+                let responder = self.0.insert(Responder::open(address, port, &cookie)?);
                 Ok(Reply::ProbeListening { udp: responder.udp(), tcp: responder.tcp() })
             }
             Request::ProbeRun { config, udp, tcp, cookie } => {
@@ -102,6 +106,12 @@ impl Path {
         ip(&format!("-n {} rule add iif lo ipproto icmp type blackhole", self.router));
     }
 
+    /// Runs nft(8) in the client's namespace.
+    fn filter_at_client(&self, rules: &str) {
+        let output = Command::new("ip").args(["netns", "exec", &self.client, "nft", rules]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
     fn probe(&self) -> ProbeSummary {
         let mut client = peer_in(&self.client);
         let mut server = peer_in(&self.server);
@@ -126,10 +136,15 @@ impl Drop for Path {
 
 /// An agent whose threads live in the namespace: threads inherit it.
 fn peer_in(namespace: &str) -> Peer {
+    inside(namespace, || memory_pair(Agent::default()).unwrap())
+}
+
+/// What a thread in the namespace returns.
+fn inside<T: Send + 'static>(namespace: &str, act: impl FnOnce() -> T + Send + 'static) -> T {
     let file = File::open(format!("/run/netns/{namespace}")).unwrap();
     std::thread::spawn(move || {
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
-        memory_pair(Agent::default()).unwrap()
+        act()
     })
     .join()
     .unwrap()
@@ -169,6 +184,168 @@ fn root_two_links_are_two_hops_and_delays_are_of_the_order_of_ping() {
         }
     }
     assert_eq!(ids(&summary), Vec::<&str>::new());
+}
+
+/// Sends what a link of 2 Mb/s carries, and before it as much as the link
+/// takes 200 ms for, until dropped.
+struct Filler(Arc<AtomicBool>, Option<std::thread::JoinHandle<()>>);
+
+impl Filler {
+    fn start(path: &Path) -> Self {
+        const EVERY: Duration = Duration::from_millis(4);
+        let file = File::open(format!("/run/netns/{}", path.client)).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let seen = stop.clone();
+        let thread = std::thread::spawn(move || {
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+            let socket = std::net::UdpSocket::bind("10.99.1.1:0").unwrap();
+            let started = std::time::Instant::now();
+            let mut due = 50;
+            let mut sent = 0;
+            while !seen.load(Ordering::Relaxed) && started.elapsed() < Duration::from_secs(60) {
+                while sent < due {
+                    // Nobody reads port 9 (discard); 958 octets are 1000 on Ethernet.
+                    let _ = socket.send_to(&[0; 958], "10.99.1.2:9");
+                    sent += 1;
+                }
+                std::thread::sleep(EVERY);
+                due = 50 + u32::try_from(started.elapsed().as_nanos() / EVERY.as_nanos()).unwrap();
+            }
+        });
+        Self(stop, Some(thread))
+    }
+}
+
+impl Drop for Filler {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+        self.1.take().unwrap().join().unwrap();
+    }
+}
+
+/// A queue of 200 ms in front of the client's driver: `ping` has it in its
+/// times; the probe reports it beside the delays of the path.
+#[test]
+fn root_a_queue_at_the_sending_host_is_told_apart_from_the_path() {
+    let path = Path::new(1500);
+    ip(&format!(
+        "netns exec {} tc qdisc add dev one root tbf rate 2mbit burst 2000 limit 1000000",
+        path.client
+    ));
+    let filler = Filler::start(&path);
+    let summary = path.probe();
+    let ping_ns = ping_min_ns(&path);
+    drop(filler);
+    let bound_ns = 100_000_000;
+    assert!(ping_ns > f64::from(bound_ns), "the queue is there: {ping_ns} ns by ping");
+    let there = &summary.directions[0];
+    let (udp, tcp) = (there.udp.as_ref().unwrap(), there.tcp.as_ref().unwrap());
+    assert_eq!(udp.clock, ClockSource::Kernel);
+    // Messages that wait for TCP's window are sent together and have one stamp
+    // for all: then the whole series is by the program's clock, queue included.
+    assert!(tcp.clock == ClockSource::Kernel || tcp.min_ns > bound_ns as u64, "{tcp:?}");
+    for stats in [udp, tcp].into_iter().filter(|stats| stats.clock == ClockSource::Kernel) {
+        let (queueing, with) = (stats.local_queueing.unwrap(), stats.with_local_queueing.unwrap());
+        assert!(queueing.min_ns > bound_ns as u64, "{queueing:?}");
+        assert!(stats.min_ns < queueing.min_ns, "the path itself has no queue: {stats:?}");
+        assert!(with.min_ns > queueing.min_ns && with.max_ns > stats.max_ns, "{with:?}");
+    }
+    // What the answering host holds back is part of the path to the other one.
+    let back = summary.directions[1].udp.as_ref().unwrap();
+    assert!(
+        back.min_ns > bound_ns as u64 && back.local_queueing.unwrap().min_ns < bound_ns as u64,
+        "{back:?}"
+    );
+    let ids = ids(&summary);
+    assert!(ids.contains(&"udp-local-queueing"), "{ids:?}");
+}
+
+/// Every fifth segment with data is discarded behind the client's queueing
+/// discipline: its retransmission is the first that reaches the driver, and
+/// what came before it waits at the server. No delay is 0 for it, and none is
+/// shorter than one without loss.
+#[test]
+fn root_delays_with_loss_are_possible_ones() {
+    let path = Path::new(1500);
+    path.filter_at_client(
+        "add table netdev loss; add chain netdev loss out { type filter hook egress device \"one\" priority 0; }; \
+         add rule netdev loss out ip protocol tcp meta length > 100 numgen inc mod 5 == 0 drop",
+    );
+    let ping_ns = ping_min_ns(&path);
+    let summary = path.probe();
+    for direction in &summary.directions {
+        let stats = direction.tcp.as_ref().unwrap();
+        assert!(stats.min_ns > 0 && stats.min_ns as f64 > ping_ns / 100.0, "{stats:?}");
+        assert_eq!(stats.answered_count, 20, "TCP delivers all: {stats:?}");
+    }
+    let udp = summary.directions[0].udp.as_ref().unwrap();
+    assert_eq!((udp.clock, udp.local_lost_count), (ClockSource::Kernel, Some(0)));
+}
+
+/// A probe as the head of wire.rs documents it.
+fn message(sequence: u32, size: u32) -> Vec<u8> {
+    let mut bytes = vec![0; size as usize];
+    bytes[..6].copy_from_slice(&[b'C', b'S', b'P', b'R', 1, 2]);
+    bytes[8..24].copy_from_slice(&[0xab; 16]);
+    bytes[24..28].copy_from_slice(&sequence.to_be_bytes());
+    bytes[40..44].copy_from_slice(&size.to_be_bytes());
+    bytes
+}
+
+/// Reads the answer to a message of this size; its turnaround.
+fn turnaround(stream: &mut TcpStream, sequence: u32, size: usize) -> Duration {
+    let mut bytes = vec![0; size];
+    stream.read_exact(&mut bytes).unwrap();
+    assert_eq!((bytes[5], &bytes[24..28]), (0x82, sequence.to_be_bytes().as_slice()));
+    Duration::from_nanos(u64::from_be_bytes(*bytes[32..].first_chunk().unwrap()))
+}
+
+/// The second of three messages is lost again and again: the third one is at
+/// the responder long before it can be read. The time until then is the
+/// path's, not the responder's: subtracted from a round trip it left nothing.
+#[test]
+fn root_what_waits_for_a_retransmission_is_not_held_by_the_responder() {
+    let path = Path::new(1500);
+    let cookie = Cookie("ab".repeat(16));
+    let responder =
+        inside(&path.server, move || Responder::open(Some(SERVER.parse().unwrap()), None, &cookie)).unwrap();
+    let to = responder.tcp();
+    let mut stream = inside(&path.client, move || TcpStream::connect(to)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    // The kernel stamps arrivals a moment after it was first asked to.
+    for sequence in 0..20 {
+        stream.write_all(&message(sequence, 64)).unwrap();
+        turnaround(&mut stream, sequence, 64);
+    }
+    path.filter_at_client(
+        "add table netdev loss; add chain netdev loss out { type filter hook egress device \"one\" priority 0; }; \
+         add rule netdev loss out ip protocol tcp meta length > 200 drop",
+    );
+    stream.write_all(&message(20, 300)).unwrap();
+    stream.write_all(&message(21, 64)).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let let_through = std::time::Instant::now();
+    path.filter_at_client("delete table netdev loss");
+    for (sequence, size) in [(20, 300), (21, 64)] {
+        let held = turnaround(&mut stream, sequence, size);
+        let elapsed = let_through.elapsed();
+        assert!(held < elapsed, "message {sequence} was held for {held:?} within {elapsed:?}");
+    }
+}
+
+/// Half of the datagrams do not get out of the own queue: they are counted there.
+#[test]
+fn root_what_the_own_queue_discards_is_counted_there() {
+    let path = Path::new(1500);
+    path.filter_at_client(
+        "add table netdev loss; add chain netdev loss out { type filter hook egress device \"one\" priority 0; }; \
+         add rule netdev loss out ip protocol udp meta length < 120 numgen inc mod 2 == 1 drop",
+    );
+    let summary = path.probe();
+    let stats = summary.directions[0].udp.as_ref().unwrap();
+    assert_eq!(stats.sent_count - stats.answered_count, 10, "{stats:?}");
+    assert_eq!((stats.local_lost_count, stats.forward_lost_count), (Some(10), Some(10)));
 }
 
 #[test]

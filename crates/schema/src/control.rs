@@ -99,6 +99,9 @@ pub enum Request {
     ProbeListen {
         /// Address to bind, the session's own when absent.
         address: Option<IpAddr>,
+        /// Port of both sockets, free ones when absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        port: Option<u16>,
         /// Cookie that probes must carry.
         cookie: Cookie,
     },

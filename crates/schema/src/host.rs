@@ -204,11 +204,40 @@ pub struct Rss {
     /// none, and where the kernel is too old to tell (before 6.8).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_transform: Option<String>,
+    /// Receive queues that packets can be hashed to (`ETHTOOL_GRXRINGS`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_count: Option<u32>,
     /// Fields hashed by kind of packet (`tcp4`, `udp6`), in ethtool's letters:
-    /// `s` and `d` addresses, `f` and `n` ports; empty where the kernel does
-    /// not tell over netlink (before 6.17).
+    /// `s` and `d` addresses, `f` and `n` ports; empty where the driver does
+    /// not report them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fields: BTreeMap<String, String>,
+}
+
+/// Name and versions of a driver, as `ethtool -i` prints them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DriverInformation {
+    /// Driver name; virtual interfaces have one too (`veth`).
+    pub name: String,
+    /// Driver version, the kernel's for drivers without one of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Firmware version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub firmware_version: Option<String>,
+    /// Address on its bus.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bus: Option<String>,
+}
+
+/// A value of interrupt coalescing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum CoalescingValue {
+    /// Microseconds, frames or packets/s, as the name says.
+    Number(u32),
+    /// On or off.
+    Switch(bool),
 }
 
 /// A network interface.
@@ -269,9 +298,16 @@ pub struct Nic {
     /// Offloads by ethtool's name: on or off.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub offloads: BTreeMap<String, bool>,
-    /// Receive side scaling, where the driver tells.
+    /// Receive side scaling, where the driver reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rss: Option<Rss>,
+    /// Name and versions of the driver.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver_information: Option<DriverInformation>,
+    /// Interrupt coalescing by ethtool's names (`rx-usecs`, `adaptive-rx`):
+    /// what the device has.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub coalescing: BTreeMap<String, CoalescingValue>,
     /// Interrupts of its queues.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interrupts: Vec<u32>,

@@ -21,6 +21,7 @@ pub mod flow;
 pub mod gateways;
 pub mod host;
 pub mod improvement;
+pub mod indirection;
 pub mod lab;
 pub mod place;
 pub mod plan;

@@ -88,9 +88,9 @@ pub enum Setting {
     Ethtool {
         /// Interface name.
         interface: String,
-        /// `channels`, `rings`, `coalesce`, `features`, `pause`.
+        /// `channels`, `rings`, `coalesce`, `features`, `pause`, `rss`.
         group: String,
-        /// `combined`, `rx`, `rx-usecs`, `tx-tcp-segmentation`.
+        /// `combined`, `rx`, `rx-usecs`, `tx-tcp-segmentation`, `indirection`.
         name: String,
     },
     /// A nexthop object, in the words of `ip nexthop add id N`:

@@ -24,6 +24,10 @@ pub struct ProbeConfig {
     /// A probe is lost when no answer came in this time
     #[cfg_attr(feature = "cli", arg(long, value_name = "TIME", default_value_t = ProbeConfig::default().timeout))]
     pub timeout: TimeSpan,
+    /// UDP and TCP port that the answering sides listen on, for firewalls (default: any free ones)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..)))]
+    pub port: Option<u16>,
     /// Compute the bandwidth-delay product for this rate
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "RATE"))]
@@ -37,6 +41,7 @@ impl Default for ProbeConfig {
             interval: TimeSpan::from_millis(20),
             size: ByteCount(64),
             timeout: TimeSpan::from_seconds(1),
+            port: None,
             rate: None,
         }
     }
@@ -52,7 +57,25 @@ pub enum ClockSource {
     Application,
 }
 
-/// Distribution of a delay.
+/// Location and spread of times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DelayRange {
+    /// Shortest.
+    pub min_ns: u64,
+    /// Mean.
+    pub mean_ns: u64,
+    /// Median.
+    pub p50_ns: u64,
+    /// 90th percentile.
+    pub p90_ns: u64,
+    /// 99th percentile.
+    pub p99_ns: u64,
+    /// Longest.
+    pub max_ns: u64,
+}
+
+/// Distribution of a delay. With the kernel's stamps it counts from the
+/// sending host's driver, with the application's clock from before the system call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DelayStats {
     /// Round trips answered.
@@ -80,6 +103,19 @@ pub struct DelayStats {
     /// Mean time that the answering program held a probe, already subtracted from every delay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turnaround_mean_ns: Option<u64>,
+    /// Local queueing delay: time between the sending host's queueing
+    /// discipline and its driver, which the delays above do not contain.
+    /// Absent where the kernel does not stamp both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local_queueing: Option<DelayRange>,
+    /// The delays with the local queueing delay: from before the sending
+    /// host's queueing discipline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub with_local_queueing: Option<DelayRange>,
+    /// Of the lost ones, those that were handed to the sending host's queueing
+    /// discipline and never to its driver (UDP).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local_lost_count: Option<u64>,
     /// Of the lost ones, those that never reached the answering host (UDP).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forward_lost_count: Option<u64>,

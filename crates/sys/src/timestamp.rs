@@ -3,9 +3,10 @@
 //! path-MTU switches of a socket.
 //!
 //! Source: the kernel's `Documentation/networking/timestamping.rst`, ip(7),
-//! ipv6(7). Only *software* stamps are asked for: taken when the stack hands
-//! the packet to the driver and when the driver hands it to the stack, on the
-//! same clock (`CLOCK_REALTIME`) at every interface, loopback and veth included.
+//! ipv6(7). Only *software* stamps are requested: taken when the stack hands
+//! the packet to the queueing discipline and to the driver, and when the driver
+//! hands it to the stack, on the same clock (`CLOCK_REALTIME`) at every
+//! interface, loopback and veth included.
 
 use std::{
     io, mem,
@@ -62,11 +63,25 @@ pub struct Received {
     pub time_to_live: Option<u8>,
 }
 
+/// Where on its way out of the host a packet was stamped (`SCM_TSTAMP_*`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Handed to the queueing discipline of an interface.
+    Scheduler,
+    /// Handed to its driver.
+    Driver,
+}
+
+/// `SCM_TSTAMP_SND` and `SCM_TSTAMP_SCHED` of linux/errqueue.h.
+const STAGES: [(u32, Stage); 2] = [(0, Stage::Driver), (1, Stage::Scheduler)];
+
 /// One entry of a socket's error queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueuedError {
-    /// A packet was handed to the driver.
+    /// A packet was handed on.
     Sent {
+        /// To whom.
+        stage: Stage,
         /// Datagram number since stamps were switched on, or the number of
         /// the last stream byte of the send (`SOF_TIMESTAMPING_OPT_ID`).
         id: u32,
@@ -93,7 +108,8 @@ fn set_option<T>(fd: BorrowedFd<'_>, level: i32, name: i32, value: T) -> io::Res
 }
 
 /// Switches software stamps on: of received packets, and of sent ones when
-/// `transmit` (they arrive on the error queue). Numbering starts at 0, so call
+/// `transmit` (they arrive on the error queue, one for each [`Stage`]; before
+/// Linux 3.17 that of the driver alone). Numbering starts at 0, so call
 /// it before anything was sent. The kernel starts to stamp arrivals a moment
 /// later when nobody else wanted stamps, so the first packets may lack them.
 ///
@@ -107,6 +123,10 @@ pub fn enable(socket: impl AsFd, transmit: bool) -> io::Result<()> {
         flags |= libc::SOF_TIMESTAMPING_TX_SOFTWARE
             | libc::SOF_TIMESTAMPING_OPT_ID
             | libc::SOF_TIMESTAMPING_OPT_TSONLY;
+        let both = flags | libc::SOF_TIMESTAMPING_TX_SCHED;
+        if set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPING, both).is_ok() {
+            return Ok(());
+        }
     }
     set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPING, flags)
 }
@@ -222,10 +242,15 @@ pub fn take_error(socket: impl AsFd) -> io::Result<Option<QueuedError>> {
         Ok(_) => {}
     }
     Ok(Some(match error {
-        Some(error) if error.ee_origin == libc::SO_EE_ORIGIN_TIMESTAMPING => match stamp {
-            Some(stamp_ns) => QueuedError::Sent { id: error.ee_data, stamp_ns },
-            None => QueuedError::Other(0),
-        },
+        Some(error) if error.ee_origin == libc::SO_EE_ORIGIN_TIMESTAMPING => {
+            let stage = STAGES.iter().find(|(number, _)| *number == error.ee_info);
+            match stage.zip(stamp) {
+                Some(((_, stage), stamp_ns)) => {
+                    QueuedError::Sent { stage: *stage, id: error.ee_data, stamp_ns }
+                }
+                None => QueuedError::Other(0),
+            }
+        }
         Some(error) if error.ee_errno == libc::EMSGSIZE as u32 => QueuedError::TooBig {
             mtu_bytes: error.ee_info,
             local: error.ee_origin == libc::SO_EE_ORIGIN_LOCAL,
@@ -361,14 +386,20 @@ mod tests {
             one.send(b"stamp me").unwrap();
             let mut buffer = [0u8; 64];
             let received = wait(|| receive(&two, &mut buffer).ok());
-            let sent = wait(|| take_error(&one).unwrap());
-            let QueuedError::Sent { id, stamp_ns } = sent else { panic!("{sent:?}") };
-            assert_eq!(id, expected, "datagrams are numbered from 0");
+            let mut stamps = [0; 2];
+            for (stamp, wanted) in stamps.iter_mut().zip([Stage::Scheduler, Stage::Driver]) {
+                let sent = wait(|| take_error(&one).unwrap());
+                let QueuedError::Sent { stage, id, stamp_ns } = sent else { panic!("{sent:?}") };
+                assert_eq!((stage, id), (wanted, expected), "datagrams are numbered from 0");
+                *stamp = stamp_ns;
+            }
+            let [scheduled, stamp_ns] = stamps;
             assert_eq!(&buffer[..received.length], b"stamp me");
             assert_eq!(received.from, Some(one.local_addr().unwrap()));
             assert_eq!(received.time_to_live, Some(77), "loopback decrements nothing");
             if let Some(arrived) = received.stamp_ns {
-                assert!(before <= stamp_ns && stamp_ns <= arrived && arrived <= now_ns());
+                assert!(before <= scheduled && scheduled <= stamp_ns);
+                assert!(stamp_ns <= arrived && arrived <= now_ns());
                 stamped += 1;
             }
             if stamped == 3 {

@@ -2,7 +2,10 @@
 
 use std::fmt::Write as _;
 
-use clearstream_schema::host::{HostReport, NumaNode, PciDevice};
+use clearstream_schema::{
+    host::{CoalescingValue, HostReport, Nic, NumaNode, PciDevice, Rss},
+    indirection::{Indirection, entry_counts},
+};
 
 use super::{
     quantity::{bytes, rate},
@@ -16,6 +19,7 @@ pub fn describe(host: &HostReport) -> String {
     for (title, body) in [
         ("NUMA distances (10 is local)", distances(host)),
         ("Interfaces", interfaces(host)),
+        ("Drivers and receive queues", drivers(host)),
         ("Interrupts of the interfaces", interrupts(host)),
         ("PCIe ceilings", ceilings(host)),
         ("Kernel", kernel(host)),
@@ -170,8 +174,72 @@ fn interfaces(host: &HostReport) -> String {
     )
 }
 
+/// What `ethtool -i`, `-c` and `-x` print, in short.
+fn drivers(host: &HostReport) -> String {
+    let rows: Vec<Vec<String>> = host
+        .nics
+        .iter()
+        .filter(|nic| nic.driver_information.is_some() || nic.rss.is_some())
+        .map(|nic| {
+            let known = nic.driver_information.clone().unwrap_or_default();
+            vec![
+                nic.name.clone(),
+                known.name,
+                or_dash(known.version),
+                or_dash(known.firmware_version),
+                or_dash(known.bus),
+                coalescing(nic),
+                nic.rss.as_ref().map_or_else(|| "-".to_owned(), receive_table),
+            ]
+        })
+        .collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    table(&["name", "driver", "version", "firmware", "bus", "coalescing", "receive hash and table"], rows)
+}
+
+/// Values that are not 0 and switches that are on; the rest is in `--json`.
+fn coalescing(nic: &Nic) -> String {
+    let set: Vec<String> = nic
+        .coalescing
+        .iter()
+        .filter_map(|(name, value)| match value {
+            CoalescingValue::Number(0) | CoalescingValue::Switch(false) => None,
+            CoalescingValue::Number(number) => Some(format!("{name} {number}")),
+            CoalescingValue::Switch(true) => Some(name.clone()),
+        })
+        .collect();
+    match (nic.coalescing.is_empty(), set.is_empty()) {
+        (true, _) => "-".to_owned(),
+        (false, true) => "off".to_owned(),
+        (false, false) => set.join(" "),
+    }
+}
+
+/// `toeplitz, equal 4, 128 entries`; of an uneven table the part of each queue.
+fn receive_table(rss: &Rss) -> String {
+    const SHOWN: usize = 8;
+    let function = or_dash(rss.hash_function.clone());
+    let size = rss.indirection.len();
+    let table = match Indirection::of(&rss.indirection) {
+        Indirection::Equal(count) => format!("equal {count}"),
+        Indirection::Entries(entries) => {
+            let counts = entry_counts(&entries);
+            let part = |count: usize| count as f64 * 100.0 / size.max(1) as f64;
+            let parts: Vec<String> = counts
+                .iter()
+                .take(SHOWN)
+                .map(|(queue, count)| format!("{queue} {:.0} %", part(*count)))
+                .collect();
+            format!("queue {}{}", parts.join(", "), if counts.len() > SHOWN { ", ..." } else { "" })
+        }
+    };
+    format!("{function}, {table}, {size} entries")
+}
+
 /// The offloads that decide bulk rates; the rest is in `--json`.
-fn offloads(nic: &clearstream_schema::host::Nic) -> String {
+fn offloads(nic: &Nic) -> String {
     const SHOWN: [(&str, &str); 4] = [
         ("tx-tcp-segmentation", "TSO"),
         ("tx-generic-segmentation", "GSO"),

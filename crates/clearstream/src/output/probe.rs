@@ -41,10 +41,21 @@ pub fn summary(summary: &ProbeSummary, paint: Paint) -> String {
             ">99 %",
             ">max",
             ">jitter",
+            ">own queue",
             "clock",
         ],
         rows,
     );
+    if summary
+        .directions
+        .iter()
+        .any(|one| one.udp.iter().chain(&one.tcp).any(|it| it.local_queueing.is_some()))
+    {
+        text.push_str(
+            "\nown queue: local queueing delay (median), between the sending host's queueing discipline and its driver; \
+             the delays count from the driver",
+        );
+    }
     for fact in facts {
         text.push('\n');
         text.push_str(&fact);
@@ -70,6 +81,7 @@ fn delay_row(direction: &str, protocol: &str, stats: &DelayStats) -> Vec<String>
         time(stats.p99_ns),
         time(stats.max_ns),
         time(stats.jitter_ns),
+        stats.local_queueing.map_or_else(|| "-".to_owned(), |queueing| time(queueing.p50_ns)),
         match stats.clock {
             ClockSource::Kernel => "kernel",
             ClockSource::Application => "application",

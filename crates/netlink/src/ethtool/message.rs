@@ -2,6 +2,8 @@
 //! a message header of 16 bytes, a generic header of 4, attributes of type,
 //! length and value, each padded to 4 bytes, in the host's byte order.
 
+use crate::refusal::Refusal;
+
 const MESSAGE_HEADER: usize = 16;
 const GENERIC_HEADER: usize = 4;
 const ATTRIBUTE_HEADER: usize = 4;
@@ -77,21 +79,25 @@ pub(crate) fn text(name: &str) -> Vec<u8> {
     name.bytes().chain([0]).collect()
 }
 
-/// What a datagram says about the question with this sequence number.
+/// What a datagram says about a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     /// Attributes of the answer.
     Answer(Vec<u8>),
-    /// The kernel's error number, positive.
-    Error(i32),
+    /// Error number 0: a change was made.
+    Acknowledged,
+    /// The kernel refused.
+    Refused(Refusal),
     /// Belongs to another question.
     NotOurs,
     /// Lengths do not fit.
     Garbled,
 }
 
-/// Reads a datagram of the kernel.
-pub(crate) fn reply(datagram: &[u8], sequence: u32) -> Reply {
+/// Reads a datagram of the kernel as the response to `request`.
+pub(crate) fn reply(datagram: &[u8], request: &[u8]) -> Reply {
+    let Some(sequence) = request.get(8..).and_then(|rest| rest.first_chunk()) else { return Reply::Garbled };
+    let sequence = u32::from_ne_bytes(*sequence);
     let mut rest = datagram;
     while let Some(header) = rest.first_chunk::<MESSAGE_HEADER>() {
         let [a, b, c, d, e, f, _, _, g, h, i, j, ..] = *header;
@@ -99,8 +105,11 @@ pub(crate) fn reply(datagram: &[u8], sequence: u32) -> Reply {
         let Some(body) = rest.get(MESSAGE_HEADER..length) else { return Reply::Garbled };
         if u32::from_ne_bytes([g, h, i, j]) == sequence {
             if u16::from_ne_bytes([e, f]) == ERROR {
-                let code = body.first_chunk().map(|code| i32::from_ne_bytes(*code));
-                return code.map_or(Reply::Garbled, |code| Reply::Error(code.saturating_neg()));
+                return match Refusal::read(&rest[..length], request) {
+                    Some(Ok(())) => Reply::Acknowledged,
+                    Some(Err(refusal)) => Reply::Refused(refusal),
+                    None => Reply::Garbled,
+                };
             }
             return body
                 .get(GENERIC_HEADER..)
@@ -164,22 +173,22 @@ mod tests {
             put(out, 5, &40_000u32.to_ne_bytes());
         });
         assert_eq!(out.len() % 4, 0);
-        let Reply::Answer(body) = reply(&out, 7) else { panic!("no answer in {out:?}") };
+        let Reply::Answer(body) = reply(&out, &out) else { panic!("no answer in {out:?}") };
         let found: Vec<_> = attributes(&body).collect();
         assert_eq!((found[0].0, found[1].0, number(found[1].1)), (1, 5, Some(40_000)));
         assert_eq!(attributes(found[0].1).next(), Some((2, b"eth0.7\0".as_slice())));
-        assert_eq!(reply(&out, 8), Reply::NotOurs);
+        assert_eq!(reply(&out, &request(0x15, 4, 8, |_| ())), Reply::NotOurs);
     }
 
     #[test]
     fn takes_any_bytes() {
         let out = request(2, 4, 7, |out| put(out, 1, &[0; 5]));
         for cut in 0..out.len() {
-            assert_ne!(reply(&out[..cut], 9), Reply::Answer(Vec::new()));
+            assert_ne!(reply(&out[..cut], &out), Reply::Acknowledged);
         }
         let mut short = out.clone();
         short[..4].copy_from_slice(&3u32.to_ne_bytes());
-        assert_eq!(reply(&short, 7), Reply::Garbled);
+        assert_eq!(reply(&short, &out), Reply::Garbled);
         assert_eq!(attributes(&[0, 0, 0, 0]).count(), 0);
         assert_eq!(attributes(&[3, 0, 1, 0, 9]).count(), 0);
     }

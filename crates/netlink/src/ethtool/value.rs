@@ -1,27 +1,61 @@
 //! Single numbers and switches of a driver, by the names that ethtool(8) gives
 //! them: read one, set one.
 
+use clearstream_schema::indirection::{Indirection, ParseIndirectionError};
+
 use super::{
     Ethtool, EthtoolError, HEADER, HEADER_NAME, Question, attributes, features, message, number, text,
 };
 
 /// A group of values with its questions (`ETHTOOL_MSG_*` of
 /// linux/ethtool_netlink.h).
-struct Group {
+pub(super) struct Group {
     name: &'static str,
-    ask: Question,
+    pub(super) ask: Question,
     set: Question,
-    values: &'static [(&'static str, u16, Width)],
+    pub(super) values: &'static [(&'static str, u16, Width)],
 }
 
 /// How an attribute holds a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Width {
+pub(super) enum Width {
     Number,
     Switch,
 }
 
 use Width::{Number, Switch};
+
+pub(super) const COALESCE: Group = Group {
+    name: "coalesce",
+    ask: Question { command: 19, what: "interrupt coalescing" },
+    set: Question { command: 20, what: "interrupt coalescing" },
+    values: &[
+        ("rx-usecs", 2, Number),
+        ("rx-frames", 3, Number),
+        ("rx-usecs-irq", 4, Number),
+        ("rx-frames-irq", 5, Number),
+        ("tx-usecs", 6, Number),
+        ("tx-frames", 7, Number),
+        ("tx-usecs-irq", 8, Number),
+        ("tx-frames-irq", 9, Number),
+        ("stats-block-usecs", 10, Number),
+        ("adaptive-rx", 11, Switch),
+        ("adaptive-tx", 12, Switch),
+        ("pkt-rate-low", 13, Number),
+        ("rx-usecs-low", 14, Number),
+        ("rx-frames-low", 15, Number),
+        ("tx-usecs-low", 16, Number),
+        ("tx-frames-low", 17, Number),
+        ("pkt-rate-high", 18, Number),
+        ("rx-usecs-high", 19, Number),
+        ("rx-frames-high", 20, Number),
+        ("tx-usecs-high", 21, Number),
+        ("tx-frames-high", 22, Number),
+        ("sample-interval", 23, Number),
+        ("cqe-mode-tx", 24, Switch),
+        ("cqe-mode-rx", 25, Switch),
+    ],
+};
 
 const GROUPS: [Group; 4] = [
     Group {
@@ -36,37 +70,7 @@ const GROUPS: [Group; 4] = [
         set: Question { command: 18, what: "channels" },
         values: &[("rx", 6, Number), ("tx", 7, Number), ("other", 8, Number), ("combined", 9, Number)],
     },
-    Group {
-        name: "coalesce",
-        ask: Question { command: 19, what: "interrupt coalescing" },
-        set: Question { command: 20, what: "interrupt coalescing" },
-        values: &[
-            ("rx-usecs", 2, Number),
-            ("rx-frames", 3, Number),
-            ("rx-usecs-irq", 4, Number),
-            ("rx-frames-irq", 5, Number),
-            ("tx-usecs", 6, Number),
-            ("tx-frames", 7, Number),
-            ("tx-usecs-irq", 8, Number),
-            ("tx-frames-irq", 9, Number),
-            ("stats-block-usecs", 10, Number),
-            ("adaptive-rx", 11, Switch),
-            ("adaptive-tx", 12, Switch),
-            ("pkt-rate-low", 13, Number),
-            ("rx-usecs-low", 14, Number),
-            ("rx-frames-low", 15, Number),
-            ("tx-usecs-low", 16, Number),
-            ("tx-frames-low", 17, Number),
-            ("pkt-rate-high", 18, Number),
-            ("rx-usecs-high", 19, Number),
-            ("rx-frames-high", 20, Number),
-            ("tx-usecs-high", 21, Number),
-            ("tx-frames-high", 22, Number),
-            ("sample-interval", 23, Number),
-            ("cqe-mode-tx", 24, Switch),
-            ("cqe-mode-rx", 25, Switch),
-        ],
-    },
+    COALESCE,
     Group {
         name: "pause",
         ask: Question { command: 21, what: "pause frames" },
@@ -76,12 +80,15 @@ const GROUPS: [Group; 4] = [
 ];
 
 const FEATURES: &str = "features";
+/// Receive side scaling, and the table in it, spelled as [`Indirection`].
+const RSS: &str = "rss";
+const INDIRECTION: &str = "indirection";
 
 fn find(group: &str, name: &str) -> Result<(&'static Group, u16, Width), String> {
     let found = GROUPS
         .iter()
         .find(|known| known.name == group)
-        .ok_or_else(|| format!("no group \"{group}\": channels, rings, coalesce, features, pause"))?;
+        .ok_or_else(|| format!("no group \"{group}\": channels, rings, coalesce, features, pause, rss"))?;
     let value = found.values.iter().find(|(known, ..)| *known == name).ok_or_else(|| {
         let names: Vec<&str> = found.values.iter().map(|(known, ..)| *known).collect();
         format!("{group} has no \"{name}\": {}", names.join(", "))
@@ -108,9 +115,12 @@ fn encode(width: Width, value: &str) -> Result<Vec<u8>, String> {
 }
 
 impl Ethtool {
-    /// Looks at group, name and value without asking the driver; says what is
-    /// wrong. Groups are `channels`, `rings`, `coalesce`, `pause` and `features`.
+    /// Validates group, name and value without a request to the driver.
+    /// Groups are `channels`, `rings`, `coalesce`, `pause`, `features` and `rss`.
     pub fn check(group: &str, name: &str, value: &str) -> Result<(), String> {
+        if group == RSS {
+            return table(name, value).map(|_| ());
+        }
         if group == FEATURES {
             features::single(name)?;
             return switched(value).map(|_| ());
@@ -127,6 +137,11 @@ impl Ethtool {
         name: &str,
     ) -> Result<Option<String>, EthtoolError> {
         let on_off = |on: bool| (if on { "on" } else { "off" }).to_owned();
+        if group == RSS {
+            return self
+                .indirection(interface)
+                .map(|table| table.map(|table| Indirection::of(&table).to_string()));
+        }
         if group == FEATURES {
             return Ok(self.features(interface)?.get(name).map(|&on| on_off(on)));
         }
@@ -151,6 +166,10 @@ impl Ethtool {
         name: &str,
         value: &str,
     ) -> Result<(), EthtoolError> {
+        if group == RSS {
+            let table = table(name, value).map_err(not_settable(interface))?;
+            return self.set_table(interface, &table);
+        }
         if group == FEATURES {
             let feature = features::single(name).map_err(not_settable(interface))?;
             let on = switched(value).map_err(not_settable(interface))?;
@@ -163,6 +182,41 @@ impl Ethtool {
             message::put(out, attribute, &value);
         })
     }
+}
+
+impl Ethtool {
+    /// The indirection table; `None` for drivers without one.
+    fn indirection(&mut self, interface: &str) -> Result<Option<Vec<u32>>, EthtoolError> {
+        match self.rss(interface) {
+            Ok(rss) => Ok(Some(rss.indirection).filter(|table| !table.is_empty())),
+            Err(EthtoolError::NotSupported { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sets the table. The kernel's own default is set by a reset, so that the
+    /// table is not taken for one that somebody chose: such a one stays when
+    /// channels are added and forbids to remove them (net/ethtool/channels.c).
+    fn set_table(&mut self, interface: &str, table: &Indirection) -> Result<(), EthtoolError> {
+        let size = self.indirection(interface)?.map_or(0, |table| table.len());
+        let queue_count = self.queue_count(interface);
+        if matches!(table, Indirection::Equal(count) if Some(*count) == queue_count) {
+            return self.set_indirection(interface, &[]);
+        }
+        let entries = table.entries(size).filter(|entries| !entries.is_empty()).ok_or_else(|| {
+            not_settable(interface)(format!(
+                "its indirection table has {size} entries, and \"{table}\" has others"
+            ))
+        })?;
+        self.set_indirection(interface, &entries)
+    }
+}
+
+fn table(name: &str, value: &str) -> Result<Indirection, String> {
+    if name != INDIRECTION {
+        return Err(format!("{RSS} has no \"{name}\": {INDIRECTION}"));
+    }
+    value.parse().map_err(|error: ParseIndirectionError| error.to_string())
 }
 
 fn not_settable(interface: &str) -> impl Fn(String) -> EthtoolError {
@@ -180,6 +234,8 @@ mod tests {
             ("rings", "combined", "1", "rx, rx-mini, rx-jumbo, tx"),
             ("rings", "rx", "many", "not a whole number"),
             ("coalesce", "adaptive-rx", "1", "neither on nor off"),
+            ("rss", "key", "00", "rss has no \"key\": indirection"),
+            ("rss", "indirection", "all", "equal QUEUES"),
             ("features", "tx-tcp-segmentation", "yes", "neither on nor off"),
             ("features", "tcp-segmentation-offload", "on", "tx-tcp-segmentation"),
         ] {
@@ -187,6 +243,7 @@ mod tests {
             assert!(message.contains(part), "{message}");
         }
         assert_eq!(Ethtool::check("channels", "combined", "8"), Ok(()));
+        assert_eq!(Ethtool::check("rss", "indirection", "0*64,1*64"), Ok(()));
         assert_eq!(Ethtool::check("features", "generic-receive-offload", "off"), Ok(()));
     }
 }

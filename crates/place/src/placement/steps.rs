@@ -8,7 +8,7 @@ use clearstream_schema::{
     plan::{Effect, Setting, Step},
 };
 
-use super::assign::Assignment;
+use super::{assign::Assignment, table::table_step};
 
 /// Flows that RFS can tell apart on the whole host
 /// (Documentation/networking/scaling.rst suggests 32768).
@@ -36,7 +36,11 @@ impl<'a> Steps<'a> {
     }
 
     pub(super) fn all(&mut self) {
+        let table = self.receive_channels().and_then(|(now, desired)| table_step(self.nic, now, desired));
+        let (after, before): (Vec<_>, Vec<_>) = table.into_iter().partition(|table| table.after_channels);
+        self.steps.extend(before.into_iter().map(|table| table.step));
         self.channels();
+        self.steps.extend(after.into_iter().map(|table| table.step));
         self.affinities();
         self.receive_steering();
         self.transmit_steering();
@@ -45,6 +49,17 @@ impl<'a> Steps<'a> {
 
     fn queue_count(&self) -> u32 {
         u32::try_from(self.assignment.queues.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Channels that receive: as many as there are, and as there are to be.
+    fn receive_channels(&self) -> Option<(u32, u32)> {
+        let kinds = [self.nic.combined_channels, self.nic.receive_channels];
+        let channels = kinds.into_iter().flatten().find(|channels| channels.now_count > 0)?;
+        let desired = match channels.max_count {
+            0 | 1 => channels.now_count,
+            most => self.queue_count().min(most),
+        };
+        Some((channels.now_count, desired))
     }
 
     fn channels(&mut self) {
@@ -84,8 +99,8 @@ impl<'a> Steps<'a> {
             });
             if channels.now_count < desired {
                 self.advice.push(format!(
-                    "the interrupts of queues {} to {} exist only after the channels have been raised: plan again \
-                     after applying this",
+                    "the interrupts of queues {} to {} exist only after the channels have been raised, and then it \
+                     shows whether the driver spread its indirection table over them: plan again after applying this",
                     channels.now_count,
                     desired - 1
                 ));

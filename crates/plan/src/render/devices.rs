@@ -33,7 +33,8 @@ pub(super) fn udev(head: &str, kept: &[Kept<'_>]) -> Vec<File> {
             }
             Setting::Ethtool { group, name, .. } => {
                 let option = scripts::ethtool_option(group);
-                format!("RUN+=\"/sbin/ethtool {option} $name {name} {value}\"")
+                let before = if group == "rss" { String::new() } else { format!("{name} ") };
+                format!("RUN+=\"/sbin/ethtool {option} $name {before}{value}\"")
             }
             // What belongs to no interface's coming is not kept here.
             _ => continue,

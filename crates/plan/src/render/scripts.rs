@@ -34,6 +34,10 @@ pub(super) fn command(setting: &Setting, value: &str) -> String {
             format!("ip link set dev '{interface}' txqueuelen '{value}'")
         }
         Setting::Qdisc { interface } => format!("tc qdisc replace dev '{interface}' root {value}"),
+        // `equal 4` are two words, and the name of the setting is none.
+        Setting::Ethtool { interface, group, .. } if group == "rss" => {
+            format!("ethtool {} '{interface}' {value}", ethtool_option(group))
+        }
         Setting::Ethtool { interface, group, name } => {
             format!("ethtool {} '{interface}' '{name}' '{value}'", ethtool_option(group))
         }
@@ -69,6 +73,7 @@ pub(super) fn ethtool_option(group: &str) -> &'static str {
         "rings" => "-G",
         "coalesce" => "-C",
         "pause" => "-A",
+        "rss" => "-X",
         _ => "-K",
     }
 }

@@ -160,12 +160,16 @@ fn root_what_the_kernel_does_not_take_is_put_back() {
         (step(sysctl("net.ipv4.tcp_congestion_control"), "nonesuch"), ["rejects", "nonesuch"]),
         // The kernel rounds up to a power of two (store_rps_dev_flow_table_cnt).
         (step(clipped, "1000"), ["took \"1000\"", "1024"]),
-        (step(Setting::Link { interface: left(), attribute: LinkAttribute::Mtu }, "3"), ["rejects", "3"]),
+        (
+            step(Setting::Link { interface: left(), attribute: LinkAttribute::Mtu }, "3"),
+            ["rejects \"3\"", "minimum"],
+        ),
         (
             step(Setting::Qdisc { interface: left() }, "tbf rate 1gbit burst 1b limit 1b"),
             ["step 2 failed", "tbf"],
         ),
-        (channels("77"), ["channels", "refused"]),
+        // The kernel's own sentence (net/ethtool/channels.c).
+        (channels("77"), ["channels refused", "requested channel count exceeds maximum"]),
     ] {
         let plan = lab.plan(vec![rmem.clone(), bad]);
         let error = lab.inside(|options| apply(&plan, &options)).unwrap_err();

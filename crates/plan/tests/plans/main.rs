@@ -9,6 +9,7 @@ mod managers;
 mod model;
 mod rendered;
 mod routing;
+mod table;
 mod trial;
 
 /// The other side of tests that end a process: see `common::run_child`.

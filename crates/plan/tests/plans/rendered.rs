@@ -45,6 +45,20 @@ pub(crate) fn text(rendered: &Rendered) -> &str {
     &rendered.files[0].text
 }
 
+/// ethtool(8) takes `equal` alone, and without the name of the setting.
+#[test]
+fn an_indirection_table_is_an_option_of_ethtool() {
+    for (value, line) in [("equal 4", Some("ethtool -X 'left' equal 4\n")), ("0*64,1*32", None)] {
+        let plan = plan("dtn1", "6.18.44", vec![step(ethtool("rss", "indirection"), value)]);
+        let rendered = render(&plan, Format::Shell);
+        assert_eq!(rendered.left_out.is_empty(), line.is_some(), "{value}");
+        assert!(line.is_none_or(|line| text(&rendered).contains(line)), "{}", text(&rendered));
+        for format in [Format::Tuned, Format::NetworkManager, Format::Networkd] {
+            assert_eq!(render(&plan, format).left_out.len(), 1, "{format:?} {value}");
+        }
+    }
+}
+
 /// Nothing is dropped without being named.
 #[test]
 fn every_step_is_in_the_file_or_named() {

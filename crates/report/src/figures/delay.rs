@@ -50,6 +50,7 @@ pub(crate) fn figure(digest: &Digest, experiment: &ExperimentDigest) -> Option<F
             }),
         );
     }
+    notes.extend(all.iter().filter_map(local_queueing));
     notes.sort();
     notes.dedup();
     Some(Figure {
@@ -69,6 +70,27 @@ pub(crate) fn figure(digest: &Digest, experiment: &ExperimentDigest) -> Option<F
         id,
         title,
         finding,
+    })
+}
+
+/// Shortest local queueing delay that is worth a note.
+const NOTABLE_QUEUEING_NS: u64 = 500_000;
+
+/// The wait in the sending host's own queue, where it is notable and a tenth
+/// of the delay or more: the delays drawn do not contain it.
+fn local_queueing(track: &Track<'_>) -> Option<String> {
+    let (queueing, with) = (track.stats.local_queueing?, track.stats.with_local_queueing?);
+    let least_ns = NOTABLE_QUEUEING_NS.max(track.stats.p50_ns / 10);
+    (queueing.p50_ns >= least_ns).then(|| {
+        format!(
+            "{}, trial {}: local queueing delay {} in the median, {} at most, which is not drawn; with it {} in the \
+             median.",
+            track.label,
+            track.trial,
+            milliseconds(queueing.p50_ns as f64),
+            milliseconds(queueing.max_ns as f64),
+            milliseconds(with.p50_ns as f64),
+        )
     })
 }
 

@@ -108,7 +108,7 @@ fn one_way(
     patience: Duration,
 ) -> Result<Option<WirePathMtuFound>, ProofError> {
     let cookie = cookie();
-    let listen = Request::ProbeListen { address: Some(to.1), cookie: cookie.clone() };
+    let listen = Request::ProbeListen { address: Some(to.1), port: None, cookie: cookie.clone() };
     let stop = hosts.stop;
     let listening = hosts.peer(to.0)?.request_unless(listen, stop).map_err(ProofError::from);
     let destination = match listening {

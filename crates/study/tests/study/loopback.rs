@@ -79,8 +79,8 @@ impl Handler for Agent {
             Request::FlowPrepare(prepare) => self.flow.prepare(prepare, events),
             Request::FlowStart { test } => self.flow.start(test).map(|()| Reply::Empty),
             Request::FlowStop { test } => self.flow.stop(test).map(|()| Reply::Empty),
-            Request::ProbeListen { address, cookie } => {
-                let responder = Responder::open(address, &cookie)?;
+            Request::ProbeListen { address, port, cookie } => {
+                let responder = Responder::open(address, port, &cookie)?;
                 let reply = Reply::ProbeListening { udp: responder.udp(), tcp: responder.tcp() };
                 self.responder = Some(responder);
                 Ok(reply)

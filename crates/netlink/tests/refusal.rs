@@ -1,0 +1,90 @@
+//! Refusals of the kernel, with the sentence that iproute2 and ethtool print
+//! for the same request.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::process::Command;
+
+use clearstream_netlink::{RouteSocket, ethtool::Ethtool};
+use clearstream_schema::routing::{GroupMember, Nexthop, NexthopTarget, RouteAction, RouteEntry};
+use clearstream_sys::namespace::{Holder, NamespaceSet};
+
+struct Host {
+    holder: Holder,
+    set: NamespaceSet,
+    socket: RouteSocket,
+}
+
+impl Host {
+    fn new() -> Self {
+        let holder = Holder::start().unwrap();
+        let set = NamespaceSet::of_process(holder.pid()).unwrap();
+        let socket = set.run(RouteSocket::open).unwrap().unwrap();
+        let host = Self { holder, set, socket };
+        for line in [
+            "link add ib0 numrxqueues 2 numtxqueues 2 type veth peer name other",
+            "link set other up",
+            "link set ib0 up",
+            "address add 10.10.0.200/24 dev ib0",
+        ] {
+            assert_eq!(host.said(&format!("ip {line}")), "", "{line}");
+        }
+        host
+    }
+
+    /// The sentence that a command prints about a failure.
+    fn said(&self, line: &str) -> String {
+        let mut words = line.split_whitespace();
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words).env("LC_ALL", "C");
+        NamespaceSet::of_process(self.holder.pid()).unwrap().enter_with(&mut command).unwrap();
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        let first = text.lines().next().unwrap_or_default();
+        // "Error: SENTENCE." of iproute2, "netlink error: SENTENCE (offset 32)" of ethtool.
+        let sentence = first.split_once(": ").map_or("", |(_, rest)| rest);
+        sentence.split(" (offset").next().unwrap_or_default().trim_end_matches('.').to_owned()
+    }
+}
+
+#[test]
+fn root_the_kernels_sentence_is_in_the_error_as_iproute2_prints_it() {
+    let mut host = Host::new();
+    let gateway = "172.16.0.1".parse().unwrap();
+    let nexthop = |id, target| Nexthop { id, target, protocol: 117, place: None };
+    let unknown = NexthopTarget::Group { members: vec![GroupMember { id: 99, weight: 1 }], resilient: None };
+    let by_object = RouteEntry {
+        destination: "10.78.0.0/16".parse().unwrap(),
+        table: 254,
+        metric: 0,
+        action: RouteAction::Nexthop(77),
+        source: None,
+        mtu: None,
+        protocol: 117,
+        place: None,
+    };
+    let refused = [
+        (
+            "ip route add 10.77.0.0/16 via 172.16.0.1",
+            host.socket.add_route("10.77.0.0/16".parse().unwrap(), gateway, None).unwrap_err(),
+        ),
+        ("ip nexthop add id 5 group 99", host.socket.set_nexthop(&nexthop(5, unknown)).unwrap_err()),
+        ("ip link set dev ib0 mtu 999999", host.socket.set_mtu("ib0", 999_999).unwrap_err()),
+        ("ip route add 10.78.0.0/16 nhid 77", host.socket.set_route(&by_object, false).unwrap_err()),
+    ];
+    for (line, error) in refused {
+        let sentence = host.said(line);
+        assert!(sentence.len() > 10, "{line}: {sentence:?}");
+        assert!(error.to_string().ends_with(&format!(": {sentence}")), "{error}, and {line}: {sentence}");
+        assert!(error.refused_with().is_some(), "{error}");
+    }
+}
+
+#[test]
+fn root_the_drivers_sentence_is_in_the_error_as_ethtool_prints_it() {
+    let host = Host::new();
+    let mut ethtool = host.set.run(Ethtool::open).unwrap().unwrap();
+    let sentence = host.said("ethtool -L ib0 rx 99");
+    assert!(sentence.contains("exceeds maximum"), "{sentence}");
+    let error = ethtool.set_value("ib0", "channels", "rx", "99").unwrap_err();
+    assert!(error.to_string().ends_with(&format!(": {sentence}")), "{error}, and ethtool: {sentence}");
+}
