@@ -11,6 +11,7 @@ pub mod passing;
 pub mod perf;
 pub mod priority;
 pub mod process;
+pub mod segment_mark;
 pub mod socket;
 pub mod splice;
 pub mod tcp_info;
