@@ -3,8 +3,11 @@
 use std::{collections::BTreeMap, os::unix::process::CommandExt as _, process::Command};
 
 use clap::{Subcommand, ValueEnum};
-use clearstream_lab::{LabError, RunningLab};
-use clearstream_schema::lab::{FaultKind, LabFault, LinkEnd};
+use clearstream_lab::{LabError, RunningLab, limit};
+use clearstream_schema::{
+    flow::Notice,
+    lab::{FaultKind, LabFault, LinkEnd},
+};
 
 use crate::{
     endpoints::own_program,
@@ -195,20 +198,30 @@ fn list(json: bool) -> Result<(), CommandError> {
             .map(|lab| Ok((lab.file().name.as_str(), lab.faults()?)))
             .collect::<Result<BTreeMap<&str, Vec<LabFault>>, LabError>>()?;
         let names: Vec<&str> = running.iter().map(|lab| lab.file().name.as_str()).collect();
+        let limited = running
+            .iter()
+            .map(|lab| Ok((lab.file().name.as_str(), limit::notice(&lab.delay_line_stats()?))))
+            .filter_map(|found: Result<_, LabError>| {
+                found.map(|(name, notice)| Some((name, notice?))).transpose()
+            })
+            .collect::<Result<BTreeMap<&str, Notice>, LabError>>()?;
         let document = serde_json::json!({
             "schema": "clearstream.lab-list", "version": 1,
-            "running": names, "faults": faults, "built_in": clearstream_lab::file::built_in_names(),
+            "running": names, "faults": faults, "delay_line_limits": limited, "built_in": clearstream_lab::file::built_in_names(),
         });
         return Ok(output::json(&document, true)?);
     }
     let mut rows: Vec<Vec<String>> = running
         .iter()
         .map(|lab| {
-            let state = match lab.faults()?.len() {
+            let mut state = match lab.faults()?.len() {
                 0 => "running".to_owned(),
                 1 => "running, 1 fault".to_owned(),
                 count => format!("running, {count} faults"),
             };
+            if limit::notice(&lab.delay_line_stats()?).is_some() {
+                state.push_str(", delay line was the limit");
+            }
             Ok(vec![lab.file().name.clone(), state, lab.file().title.clone()])
         })
         .collect::<Result<_, LabError>>()?;
@@ -227,7 +240,8 @@ fn show(name: &str, json: bool) -> Result<(), CommandError> {
     if json {
         let document = serde_json::json!({
             "schema": "clearstream.lab-state", "version": 1,
-            "file": lab.file(), "delay_lines": stats, "faults": faults,
+            "file": lab.file(), "delay_lines": stats, "delay_line_limit": limit::notice(&stats),
+            "faults": faults,
         });
         return Ok(output::json(&document, true)?);
     }
@@ -239,16 +253,33 @@ fn show(name: &str, json: bool) -> Result<(), CommandError> {
             bytes(line.passed_bytes),
             line.lost_count.to_string(),
             line.overflow_count.to_string(),
+            (line.relay_dropped_count + line.front_dropped_count).to_string(),
+            time(line.unseen_max_ns),
             time(line.late_p50_ns),
             time(line.late_p99_ns),
             time(line.late_max_ns),
+            or_dash(line.busy_ratio.map(|ratio| format!("{:.0} %", ratio * 100.0))),
         ]
     });
     let rows: Vec<_> = rows.collect();
     if !rows.is_empty() {
-        let header =
-            [">delay line", ">passed", ">bytes", ">lost", ">overflow", ">late p50", ">late p99", ">late max"];
+        let header = [
+            ">delay line",
+            ">passed",
+            ">bytes",
+            ">lost",
+            ">overflow",
+            ">line dropped",
+            ">unseen max",
+            ">late p50",
+            ">late p99",
+            ">late max",
+            ">busy",
+        ];
         output::line(&table(&header, rows))?;
+    }
+    if let Some(notice) = limit::notice(&stats) {
+        output::line(&notice.message)?;
     }
     for fault in &faults {
         output::line(&format!("broken on purpose: {}", fault_text(fault)))?;
