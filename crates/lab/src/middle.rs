@@ -54,7 +54,6 @@ impl Middle {
             self.node.network(|netlink| netlink.set_up(&port, true))?;
             let mark = self.node.run(|| SegmentMark::attach(numbers[1], number == 1))?;
             self.marks.push(mark.map_err(LabError::system(format!("mark segments on {port}")))?);
-            links::set_gro(end, link.gro, nodes)?;
         }
         self.node.network(|netlink| netlink.set_mtu(BRIDGE, MTU))?;
         self.node.network(|netlink| netlink.set_up(BRIDGE, true))
@@ -65,13 +64,21 @@ impl Middle {
         (0..2).try_for_each(|number| self.node.wait_for(&port_name(number), "brport/state", "3"))
     }
 
-    /// Packets of each direction that the kernel dropped in front of the line:
-    /// its queue or the socket to the line was full.
+    /// Packets of each direction that the kernel dropped in front of the line: its
+    /// queue or the socket to the line was full, or a port's backlog
+    /// (`net.core.netdev_max_backlog`).
     pub(crate) fn front_dropped(&self) -> Result<[u64; 2], LabError> {
         let path = Path::new("/proc/thread-self/net/netfilter/nfnetlink_queue");
-        let text = self.node.run(|| std::fs::read_to_string(path))?;
-        Ok(dropped(&text.map_err(LabError::file("read", path))?))
+        let read = || (std::fs::read_to_string(path), [0, 1].map(backlog_dropped));
+        let (queues, [one, two]) = self.node.run(read)?;
+        let [forth, back] = dropped(&queues.map_err(LabError::file("read", path))?);
+        Ok([forth + one, back + two])
     }
+}
+
+fn backlog_dropped(number: usize) -> u64 {
+    let path = format!("/sys/class/net/{}/statistics/rx_dropped", port_name(number));
+    std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 
 fn port_name(number: usize) -> String {

@@ -83,7 +83,7 @@ pub enum LinkBackend {
     Auto,
     /// A plain veth pair: no delay, rate, jitter or loss.
     Veth,
-    /// Our user-space delay line over TUN.
+    /// Our delay line in user space.
     DelayLine,
     /// The kernel's netem on a veth pair, where it exists.
     Netem,
@@ -220,8 +220,8 @@ pub struct DelayLineStats {
     /// it and for the modelled wire together exceeded the queue.
     #[serde(default)]
     pub relay_dropped_count: u64,
-    /// Packets dropped in front of the delay line, by the sending interface
-    /// (its `tx_dropped`).
+    /// Packets dropped in front of the delay line: by the sending interface (its
+    /// `tx_dropped`), or where the kernel holds packets by a queue of it.
     #[serde(default)]
     pub front_dropped_count: u64,
     /// Packets that the receiving host did not take (interface down).
@@ -233,8 +233,10 @@ pub struct DelayLineStats {
     pub late_p99_ns: u64,
     /// Largest.
     pub late_max_ns: u64,
-    /// Longest time a packet may have waited before the delay line saw it
-    /// (since its device was last seen empty); adds to the delay: median.
+    /// Longest time a packet may have waited before the delay line saw it:
+    /// median. It adds to the delay of a line that copies packets (then it is the
+    /// time since its device was last seen empty), not of one whose packets the
+    /// kernel holds and stamps.
     #[serde(default)]
     pub unseen_p50_ns: u64,
     /// 99th percentile.

@@ -11,7 +11,7 @@ use std::{
 use clearstream_sys::tun::{PACKET_HEADER_BYTES, PACKET_MAX_BYTES, Tun};
 
 use super::{
-    lane::{Lane, Pace, lock, nanoseconds},
+    lane::{LEAST_STALL_NS, Lane, Lateness, Pace, lock, nanoseconds},
     model::{Direction, LinkModel, Verdict},
     segment::Shape,
     store::Store,
@@ -20,8 +20,6 @@ use super::{
 
 /// What is read of a packet that is dropped anyway: its headers.
 const START_BYTES: usize = 256;
-/// What waited in the device for longer is dropped: the line did not run.
-const LEAST_STALL_NS: u64 = 50_000_000;
 
 /// Memory for packets on their way: this many times what the link can hold.
 const ROOM_FACTOR: u64 = 2;
@@ -44,6 +42,7 @@ pub(super) struct CopyingLane {
     /// When the device was last seen empty: what is read now came later.
     empty_ns: u64,
     stall_ns: u64,
+    lateness: Lateness,
     pace: Pace,
 }
 
@@ -68,18 +67,14 @@ impl CopyingLane {
             tally,
             empty_ns: 0,
             stall_ns: model.queue_ns.max(LEAST_STALL_NS),
+            lateness: Lateness::default(),
             pace: Pace::default(),
         })
     }
 
-    /// How long the oldest packet is overdue.
-    fn late_ns(&self, now_ns: u64) -> u64 {
-        self.store.next_leaves_ns().map_or(0, |leaves_ns| now_ns.saturating_sub(leaves_ns))
-    }
-
     /// Takes one packet; false when there is none.
     fn take_one(&mut self, now_ns: u64) -> bool {
-        let (late_ns, waited_ns) = (self.late_ns(now_ns), now_ns - self.empty_ns);
+        let (late_ns, waited_ns) = (self.lateness.lasting_ns(), now_ns - self.empty_ns);
         if waited_ns > self.stall_ns || self.direction.takes_nothing(now_ns, late_ns) {
             return self.drop_one(now_ns);
         }
@@ -179,6 +174,9 @@ impl Lane for CopyingLane {
     }
 
     fn release(&mut self, clock: &Instant) -> usize {
+        let now_ns = nanoseconds(clock);
+        let late_ns = self.store.next_leaves_ns().map_or(0, |leaves_ns| now_ns.saturating_sub(leaves_ns));
+        self.lateness.observe(now_ns, late_ns);
         for released in 0..Self::RELEASE_COUNT {
             let now_ns = nanoseconds(clock);
             let due = self.store.next_leaves_ns().filter(|&leaves_ns| leaves_ns <= now_ns);

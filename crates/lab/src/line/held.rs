@@ -13,8 +13,8 @@ use clearstream_netlink::packet_queue::{MESSAGE_BYTES, PacketQueue};
 use clearstream_sys::segment_mark::SEGMENT_SIZE_MASK;
 
 use super::{
-    lane::{Lane, Pace, lock, nanoseconds},
-    model::{Direction, Verdict},
+    lane::{LEAST_STALL_NS, Lane, Lateness, Pace, lock, nanoseconds},
+    model::{Direction, LinkModel, Verdict},
     segment::Shape,
     tally::Tally,
 };
@@ -37,6 +37,8 @@ pub(super) struct HeldLane {
     last_arrival_ns: u64,
     last_leaves_ns: u64,
     empty_ns: u64,
+    stall_ns: u64,
+    lateness: Lateness,
     pace: Pace,
 }
 
@@ -50,7 +52,12 @@ struct Slot {
 }
 
 impl HeldLane {
-    pub(super) fn new(queue: PacketQueue, direction: Direction, tally: Arc<Mutex<Tally>>) -> Self {
+    pub(super) fn new(
+        queue: PacketQueue,
+        direction: Direction,
+        model: &LinkModel,
+        tally: Arc<Mutex<Tally>>,
+    ) -> Self {
         Self {
             queue,
             direction,
@@ -61,6 +68,8 @@ impl HeldLane {
             last_arrival_ns: 0,
             last_leaves_ns: 0,
             empty_ns: 0,
+            stall_ns: model.queue_ns.max(LEAST_STALL_NS),
+            lateness: Lateness::default(),
             pace: Pace::default(),
         }
     }
@@ -75,7 +84,6 @@ impl HeldLane {
             }
         };
         let waited_ns = packet.arrived_us.map_or(now_ns - self.empty_ns, since).min(now_ns);
-        let late_ns = self.slots.front().map_or(0, |slot| now_ns.saturating_sub(slot.leaves_ns));
         // The model's time does not go back where the machine's clock does.
         self.last_arrival_ns = self.last_arrival_ns.max(now_ns - waited_ns);
         let shape = Shape::of_ip(packet.start, packet.ip_bytes, (packet.mark & SEGMENT_SIZE_MASK) as usize);
@@ -86,7 +94,12 @@ impl HeldLane {
             tally.lost(shape.segment_count);
             slot.dropped = true;
         } else {
-            let verdict = self.direction.accept_behind(self.last_arrival_ns, late_ns, shape.wire_bytes);
+            let late_ns = self.lateness.lasting_ns();
+            let verdict = if waited_ns > self.stall_ns {
+                Verdict::Behind
+            } else {
+                self.direction.accept_behind(self.last_arrival_ns, late_ns, shape.wire_bytes)
+            };
             tally.judged(verdict, shape.segment_count);
             match verdict {
                 Verdict::Leaves { at_ns } => self.last_leaves_ns = at_ns,
@@ -130,7 +143,7 @@ fn since(stamp_us: u64) -> u64 {
 
 impl Lane for HeldLane {
     const TAKE_COUNT: usize = 64;
-    const RELEASE_COUNT: usize = 16;
+    const RELEASE_COUNT: usize = 32;
 
     fn take(&mut self, clock: &Instant) -> usize {
         (0..Self::TAKE_COUNT).take_while(|_| self.take_one(nanoseconds(clock))).count()
@@ -138,6 +151,8 @@ impl Lane for HeldLane {
 
     fn release(&mut self, clock: &Instant) -> usize {
         let now_ns = nanoseconds(clock);
+        let late_ns = self.next_leaves_ns().map_or(0, |leaves_ns| now_ns.saturating_sub(leaves_ns));
+        self.lateness.observe(now_ns, late_ns);
         let (mut count, mut upto) = (0, None);
         while count < Self::RELEASE_COUNT
             && let Some(slot) = self.slots.pop_front_if(|slot| slot.leaves_ns <= now_ns)

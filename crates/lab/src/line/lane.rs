@@ -63,6 +63,37 @@ impl Pace {
     }
 }
 
+/// Lateness that lasts: the least of the last 5 to 10 ms. What a thread that was
+/// away finds is a burst, which goes away; what a line cannot carry does not
+/// (RFC 8289, section 3.1, of queues).
+#[derive(Debug, Default)]
+pub(super) struct Lateness {
+    window_start_ns: u64,
+    window_least_ns: Option<u64>,
+    last_least_ns: Option<u64>,
+}
+
+impl Lateness {
+    const WINDOW_NS: u64 = 5_000_000;
+
+    /// The oldest packet is overdue by `late_ns`; 0 where none is.
+    pub(super) fn observe(&mut self, now_ns: u64, late_ns: u64) {
+        let passed_ns = now_ns.saturating_sub(self.window_start_ns);
+        if passed_ns >= Self::WINDOW_NS {
+            // After a time without turns nothing is known.
+            self.last_least_ns =
+                if passed_ns < 2 * Self::WINDOW_NS { self.window_least_ns.take() } else { None };
+            self.window_least_ns = None;
+            self.window_start_ns = now_ns;
+        }
+        self.window_least_ns = Some(self.window_least_ns.map_or(late_ns, |least| least.min(late_ns)));
+    }
+
+    pub(super) fn lasting_ns(&self) -> u64 {
+        self.last_least_ns.zip(self.window_least_ns).map_or(0, |(last, now)| last.min(now))
+    }
+}
+
 /// Time that the calling thread was ready to run and had no core
 /// (Documentation/scheduler/sched-stats.rst, `/proc/<pid>/schedstat`, second
 /// field): how late it may have woken up.
@@ -84,6 +115,9 @@ impl RunDelay {
     }
 }
 
+/// What waited in front of a line for longer is dropped: the line did not run.
+pub(super) const LEAST_STALL_NS: u64 = 50_000_000;
+
 pub(super) fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
     value.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -95,6 +129,24 @@ pub(super) fn nanoseconds(clock: &Instant) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lateness_lasts_when_it_does_not_go_away() {
+        const MS: u64 = 1_000_000;
+        let mut lateness = Lateness::default();
+        // Away for 60 ms, then caught up within three: a burst.
+        for (at, late) in [(100 * MS, 0), (160 * MS, 50 * MS), (161 * MS, 30 * MS), (163 * MS, 0)] {
+            lateness.observe(at, late);
+            assert_eq!(lateness.lasting_ns(), 0, "{at}");
+        }
+        // Behind by 40 ms and more, turn after turn.
+        for at in 164..200 {
+            lateness.observe(at * MS, (at - 124) * MS);
+        }
+        assert!((40 * MS..80 * MS).contains(&lateness.lasting_ns()), "{lateness:?}");
+        lateness.observe(200 * MS, 0);
+        assert_eq!(lateness.lasting_ns(), 0);
+    }
 
     #[test]
     fn run_delay_never_goes_back() {

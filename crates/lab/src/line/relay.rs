@@ -69,7 +69,7 @@ impl Relay {
         let mut queues = queues.map(Some);
         Self::start_with(model, seed, |index, direction, tally| {
             let queue = queues[index].take().ok_or(io::ErrorKind::NotFound)?;
-            Ok(HeldLane::new(queue, direction, tally))
+            Ok(HeldLane::new(queue, direction, &model, tally))
         })
     }
 
