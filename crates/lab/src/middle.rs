@@ -7,7 +7,10 @@ use std::{io, path::Path};
 
 use clearstream_netlink::packet_queue::{PacketQueue, queue_forwarded};
 use clearstream_schema::lab::LabLink;
-use clearstream_sys::segment_mark::{ArrivalStamps, SECOND_MARK, SegmentMark};
+use clearstream_sys::{
+    segment_mark::{SECOND_MARK, SegmentMark},
+    timestamp::ArrivalStamps,
+};
 
 use crate::{LabError, links, node::Node};
 

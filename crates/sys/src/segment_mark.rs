@@ -1,12 +1,11 @@
 //! A small program in the kernel that notes on each packet an interface
 //! receives what its segmentation offload says (`BPF_PROG_TYPE_SCHED_CLS` at
-//! tcx, Linux 6.6), and the switch that has arrivals stamped.
+//! tcx, Linux 6.6).
 //!
 //! Source: linux/bpf.h; Documentation/bpf/standardization/instruction-set.rst.
 
 use std::{
     io,
-    net::UdpSocket,
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
 };
 
@@ -122,32 +121,6 @@ fn bpf<T>(command: libc::c_long, attributes: &T) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// While it lives, the kernel stamps every packet that it receives with the
-/// time (`SO_TIMESTAMP` on any socket, socket(7)).
-#[derive(Debug)]
-pub struct ArrivalStamps {
-    _socket: UdpSocket,
-}
-
-impl ArrivalStamps {
-    /// Turns stamps on.
-    pub fn on() -> io::Result<Self> {
-        let socket = UdpSocket::bind("127.0.0.1:0")?;
-        let on: libc::c_int = 1;
-        // SAFETY: the option is one int, which lives here.
-        let done = unsafe {
-            libc::setsockopt(
-                socket.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_TIMESTAMP,
-                (&raw const on).cast(),
-                std::mem::size_of_val(&on) as libc::socklen_t,
-            )
-        };
-        if done == 0 { Ok(Self { _socket: socket }) } else { Err(io::Error::last_os_error()) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,6 +139,5 @@ mod tests {
         }
         let none = set.run(|| SegmentMark::attach(4_000, false)).expect("entered");
         assert!(none.is_err());
-        ArrivalStamps::on().expect("stamps");
     }
 }
