@@ -54,7 +54,7 @@ mod tests {
             ..DelayLineStats::default()
         };
         assert_eq!(notice(&[]), None);
-        assert_eq!(notice(&[healthy.clone()]), None);
+        assert_eq!(notice(std::slice::from_ref(&healthy)), None);
         let limited = DelayLineStats {
             from: "alpha".to_owned(),
             to: "beta".to_owned(),
