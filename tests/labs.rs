@@ -129,6 +129,39 @@ fn root_a_lab_without_privilege_says_what_is_missing() {
     finish(command.spawn().unwrap(), Duration::from_secs(20)).refused(5, &["run this as root"]);
 }
 
+/// A delay line whose core others hold: what is measured then is not the path.
+#[test]
+fn root_a_flow_that_the_delay_line_limited_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let _lab = Lab::up(&lab_file(folder.path(), "e2e-slow", "delay = \"1ms\""), "e2e-slow");
+    let flow = || run(&["flow", "--lab", "e2e-slow", "-d", "800ms", "--warm-up", "0s", "--json"]).json();
+    let state = fs::read_to_string("/run/clearstream/labs/e2e-slow/state.json").unwrap();
+    let state: serde_json::Value = serde_json::from_str(&state).unwrap();
+    let threads = fs::read_dir(format!("/proc/{}/task", state["keeper_pid"])).unwrap().flatten();
+    let is_line = |thread: &fs::DirEntry| {
+        fs::read_to_string(thread.path().join("comm")).is_ok_and(|name| name.trim() == "delay-line")
+    };
+    let line = threads.filter(is_line).map(|thread| thread.file_name()).next().unwrap();
+    let pinned = std::process::Command::new("taskset").args(["-cp", "0"]).arg(line).output().unwrap();
+    assert!(pinned.status.success(), "{pinned:?}");
+    // 20 ms of every 25, before the line's own real-time priority.
+    let script = "import time\nwhile True:\n e = time.monotonic() + 0.02\n while time.monotonic() < e: pass\n time.sleep(0.005)";
+    let mut hog = std::process::Command::new("chrt");
+    let mut hog = hog.args(["-f", "50", "taskset", "-c", "0", "python3", "-c", script]).spawn().unwrap();
+    let limited = flow();
+    hog.kill().unwrap();
+    hog.wait().unwrap();
+    let marked = |flow: &serde_json::Value| {
+        let notices = flow["summary"]["notices"].as_array().into_iter().flatten();
+        notices.filter(|notice| notice["id"] == "delay-line-limit").count()
+    };
+    assert_eq!(marked(&limited), 1, "{}", limited["summary"]["notices"]);
+    let lines = limited["delay_lines"].as_array().unwrap();
+    assert!(lines.len() == 2 && lines.iter().any(|line| line["relay_limited"] == true), "{lines:?}");
+    assert!(run(&["lab", "list"]).ok().contains("running, delay line was the limit"));
+    assert!(run(&["lab", "show", "e2e-slow"]).ok().contains("not the path, was the limit"));
+}
+
 #[test]
 fn root_flow_and_probe_inside_a_lab() {
     let folder = tempfile::tempdir().unwrap();

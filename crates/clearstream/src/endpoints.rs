@@ -9,6 +9,7 @@ use std::{
 
 use clearstream_control::{Peer, pairing::Pairing, ssh_command, tls};
 use clearstream_lab::{LabError, OwnedLab, RunningLab};
+use clearstream_schema::lab::DelayLineStats;
 
 use crate::{exit::CommandError, output, verbs::lab::keeper_command};
 
@@ -165,6 +166,18 @@ impl Endpoints {
             _own_lab: own_lab,
         };
         Ok(endpoints)
+    }
+}
+
+impl Endpoints {
+    /// Lets the lab's delay lines count anew; nothing outside a lab.
+    pub fn reset_delay_lines(&self) -> Result<(), CommandError> {
+        self.lab.as_ref().map_or(Ok(()), |lab| Ok(lab.reset_delay_line_stats()?))
+    }
+
+    /// What the lab's delay lines did since; empty outside a lab.
+    pub fn delay_lines(&self) -> Result<Vec<DelayLineStats>, CommandError> {
+        self.lab.as_ref().map_or(Ok(Vec::new()), |lab| Ok(lab.delay_line_stats()?))
     }
 }
 

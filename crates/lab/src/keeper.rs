@@ -24,8 +24,7 @@ use crate::{
     error::SentError,
     faults, file,
     file::destination,
-    line::relay::Relay,
-    links,
+    links::{self, Line},
     node::Node,
     state::{self, Folder, HostState, Lock, State},
     switches::Switch,
@@ -118,7 +117,7 @@ fn take_lock(name: &str) -> Result<Lock, LabError> {
 /// Hosts, switches and delay lines. In this order they end: lines, switches, hosts.
 #[derive(Debug)]
 pub(crate) struct Network {
-    relays: Vec<Option<Relay>>,
+    lines: Vec<Option<Line>>,
     pub(crate) switches: Vec<Switch>,
     pub(crate) nodes: Vec<Node>,
 }
@@ -142,9 +141,9 @@ impl Network {
             node.write_known_sysctls(&[own, at_once])?;
             node.set_sysctls(host, false)?;
         }
-        let mut relays = Vec::with_capacity(file.links.len());
+        let mut lines = Vec::with_capacity(file.links.len());
         for (index, link) in file.links.iter().enumerate() {
-            relays.push(links::make(index, link, &mut nodes)?);
+            lines.push(links::make(index, link, &hosts_file, &mut nodes)?);
         }
         let plug = |switch: &LabSwitch| Switch::start(switch, &hosts_file, &mut nodes);
         let switches = file.switches.iter().map(plug).collect::<Result<Vec<Switch>, LabError>>()?;
@@ -160,17 +159,17 @@ impl Network {
         for (node, host) in nodes.iter_mut().zip(&file.hosts) {
             add_routes(node, host)?;
         }
-        for (link, relay) in file.links.iter().zip(&relays) {
-            // A TUN device does not tell.
-            if relay.is_none() {
-                links::wait_until_up(&link.ends, &mut nodes)?;
+        for (link, line) in file.links.iter().zip(&lines) {
+            match line {
+                Some(line) => line.wait_until_up(link, &mut nodes)?,
+                None => links::wait_until_up(&link.ends, &mut nodes)?,
             }
         }
         for (described, switch) in file.switches.iter().zip(&switches) {
             links::wait_until_up(&described.ends, &mut nodes)?;
             (0..described.ends.len()).try_for_each(|port| switch.wait_until_forwarding(port))?;
         }
-        Ok(Self { relays, switches, nodes })
+        Ok(Self { lines, switches, nodes })
     }
 }
 
@@ -264,9 +263,15 @@ impl Keeper {
     fn answer(&mut self, request: Request) -> Result<Answer, LabError> {
         match request {
             Request::Stats => {
-                return Ok(Answer::Stats(links::stats(&self.state.file.links, &self.network.relays)));
+                let Network { lines, nodes, .. } = &mut self.network;
+                return Ok(Answer::Stats(links::stats(&self.state.file.links, lines, nodes)?));
             }
-            Request::ResetStats => self.network.relays.iter().flatten().for_each(Relay::reset),
+            Request::ResetStats => {
+                let Network { lines, nodes, .. } = &mut self.network;
+                for (link, line) in self.state.file.links.iter().zip(lines) {
+                    line.iter_mut().try_for_each(|line| line.reset(link, nodes))?;
+                }
+            }
             Request::SetMtu { link, mtu } => self.set_mtu(link, mtu)?,
             Request::SetReceiveCores { host, interface, cores } => {
                 self.set_receive_cores(&host, &interface, cores)?;

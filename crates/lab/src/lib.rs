@@ -15,6 +15,7 @@ pub mod file;
 pub mod keeper;
 pub mod line;
 mod links;
+mod middle;
 mod node;
 mod running;
 mod state;
@@ -23,5 +24,6 @@ mod sysctl;
 mod wire;
 
 pub use error::LabError;
+pub use line::limit;
 pub use running::{OwnedLab, RunningLab, down, list, open, up, up_owned};
 pub use state::INSTANCE_VARIABLE;

@@ -1,5 +1,10 @@
 //! Links between hosts: veth pairs, delay lines, and veth pairs with netem.
 
+use std::{
+    path::Path,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
 use clearstream_netlink::{Netem, NetlinkError, Prefix, ethtool::Ethtool};
 use clearstream_schema::lab::{DelayLineStats, LabHost, LabLink, LinkBackend, LinkEnd};
 use clearstream_sys::tun::Tun;
@@ -10,18 +15,25 @@ use crate::{
         model::{DEFAULT_QUEUE_NS, LinkModel},
         relay::Relay,
     },
+    middle::Middle,
     node::Node,
 };
 
-/// Packets that may wait in a TUN device: in front of an unlimited delay line
-/// a whole window may stand, 64 MiB in packets of 60 KB and room to spare.
+/// Packets that may wait in a TUN device. A delay line empties it in each turn;
+/// this is for a thread that does not get a core, and what it finds then it
+/// drops when it waited for too long.
 const TUN_QUEUE_COUNT: u32 = 10_000;
 
 /// Makes a link. The interfaces are up and have their addresses afterwards.
 /// Gives the delay line, where it is one.
-pub(crate) fn make(index: usize, link: &LabLink, nodes: &mut [Node]) -> Result<Option<Relay>, LabError> {
-    let relay = match link.effective_backend() {
-        LinkBackend::DelayLine => Some(make_delay_line(link, nodes)?),
+pub(crate) fn make(
+    index: usize,
+    link: &LabLink,
+    hosts_file: &Path,
+    nodes: &mut [Node],
+) -> Result<Option<Line>, LabError> {
+    let line = match link.effective_backend() {
+        LinkBackend::DelayLine => Some(make_delay_line(index, link, hosts_file, nodes)?),
         LinkBackend::Netem => {
             make_veth(link, nodes)?;
             add_netem(index, link, nodes)?;
@@ -32,7 +44,65 @@ pub(crate) fn make(index: usize, link: &LabLink, nodes: &mut [Node]) -> Result<O
             None
         }
     };
-    Ok(relay)
+    Ok(line)
+}
+
+/// A delay line and what its interfaces dropped before it began to count.
+#[derive(Debug)]
+pub(crate) struct Line {
+    relay: Relay,
+    /// Where the kernel holds the packets; absent where they are copied.
+    middle: Option<Middle>,
+    front_before: [u64; 2],
+}
+
+impl Line {
+    /// Starts counting anew.
+    pub(crate) fn reset(&mut self, link: &LabLink, nodes: &mut [Node]) -> Result<(), LabError> {
+        self.front_before = self.front_dropped(link, nodes)?;
+        self.relay.reset();
+        Ok(())
+    }
+
+    /// Both directions, forth and back.
+    fn stats(
+        &self,
+        index: usize,
+        link: &LabLink,
+        nodes: &mut [Node],
+    ) -> Result<[DelayLineStats; 2], LabError> {
+        let [one, two] = [&link.ends[0].host, &link.ends[1].host].map(String::as_str);
+        let ([forth, back], load) = (self.relay.tallies(), self.relay.load());
+        let now = self.front_dropped(link, nodes)?;
+        let front = |end: usize| now[end].saturating_sub(self.front_before[end]);
+        Ok([forth.stats(index, [one, two], load, front(0)), back.stats(index, [two, one], load, front(1))])
+    }
+
+    fn front_dropped(&self, link: &LabLink, nodes: &mut [Node]) -> Result<[u64; 2], LabError> {
+        match &self.middle {
+            Some(middle) => middle.front_dropped(),
+            None => interface_dropped(link, nodes),
+        }
+    }
+
+    /// Waits until the line passes packets. A TUN device does at once.
+    pub(crate) fn wait_until_up(&self, link: &LabLink, nodes: &mut [Node]) -> Result<(), LabError> {
+        let Some(middle) = &self.middle else { return Ok(()) };
+        wait_until_up(&link.ends, nodes)?;
+        middle.wait_until_forwarding()
+    }
+}
+
+/// Packets that the interfaces in front of a delay line dropped since they
+/// exist, of each direction: a TUN device whose queue is full counts `tx_dropped`.
+fn interface_dropped(link: &LabLink, nodes: &mut [Node]) -> Result<[u64; 2], LabError> {
+    let mut of = |end: &LinkEnd| {
+        let path = Path::new("/sys/class/net").join(&end.interface).join("statistics/tx_dropped");
+        let text = node_of(nodes, end)?.run(|| std::fs::read_to_string(&path))?;
+        // An interface that is gone drops nothing more.
+        Ok::<u64, LabError>(text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0))
+    };
+    Ok([of(&link.ends[0])?, of(&link.ends[1])?])
 }
 
 /// Gives ends MTU, addresses and steering, and takes them up.
@@ -68,19 +138,18 @@ pub(crate) fn wait_until_up(ends: &[LinkEnd], nodes: &mut [Node]) -> Result<(), 
 }
 
 /// What the delay lines did, forth and back, in the order of the links.
-pub(crate) fn stats(links: &[LabLink], relays: &[Option<Relay>]) -> Vec<DelayLineStats> {
-    let lines = links
-        .iter()
-        .zip(relays)
-        .enumerate()
-        .filter_map(|(index, (link, relay))| Some((index, link, relay.as_ref()?)));
-    lines
-        .flat_map(|(index, link, relay)| {
-            let [one, two] = [&link.ends[0].host, &link.ends[1].host];
-            let [forth, back] = relay.tallies();
-            [forth.stats(index, one, two), back.stats(index, two, one)]
-        })
-        .collect()
+pub(crate) fn stats(
+    links: &[LabLink],
+    lines: &[Option<Line>],
+    nodes: &mut [Node],
+) -> Result<Vec<DelayLineStats>, LabError> {
+    let mut stats = Vec::new();
+    for (index, (link, line)) in links.iter().zip(lines).enumerate() {
+        if let Some(line) = line {
+            stats.extend(line.stats(index, link, nodes)?);
+        }
+    }
+    Ok(stats)
 }
 
 /// The host of an end.
@@ -97,8 +166,21 @@ fn make_veth(link: &LabLink, nodes: &mut [Node]) -> Result<(), LabError> {
     let peer = node_of(nodes, two)?.namespaces.net().try_clone();
     let peer = peer.map_err(LabError::system(format!("keep the namespace of {} open", two.host)))?;
     let node = node_of(nodes, one)?;
-    node.network(|netlink| netlink.add_veth(&one.interface, &two.interface, &peer))?;
+    let numbers = interface_numbers();
+    node.network(|netlink| netlink.add_veth_numbered(&one.interface, &two.interface, &peer, numbers))?;
     link.ends.iter().try_for_each(|end| set_gro(end, link.gro, nodes))
+}
+
+/// Numbers for both ends of a veth pair: different ones, or their carrier would
+/// be noticed up to a second late ([`add_veth_numbered`]). Used once in a lab,
+/// so that they are free everywhere in it.
+///
+/// [`add_veth_numbered`]: clearstream_netlink::RouteSocket::add_veth_numbered
+pub(crate) fn interface_numbers() -> [u32; 2] {
+    // The kernel counts its own choices up from 1 in each namespace.
+    static NEXT: AtomicU32 = AtomicU32::new(100);
+    let number = NEXT.fetch_add(2, Ordering::Relaxed);
+    [number, number + 1]
 }
 
 /// Whether a veth interface joins what it receives.
@@ -111,7 +193,21 @@ pub(crate) fn set_gro(end: &LinkEnd, gro: bool, nodes: &mut [Node]) -> Result<()
     })
 }
 
-fn make_delay_line(link: &LabLink, nodes: &mut [Node]) -> Result<Relay, LabError> {
+/// A line whose packets the kernel holds, where it can and nothing is lost
+/// within joined packets; else one that copies them.
+fn make_delay_line(
+    index: usize,
+    link: &LabLink,
+    hosts_file: &Path,
+    nodes: &mut [Node],
+) -> Result<Line, LabError> {
+    let failed = LabError::system("start the thread of a delay line");
+    let held = if link.loss_ratio == 0.0 { Middle::start(index, hosts_file)? } else { None };
+    if let Some((mut middle, queues)) = held {
+        middle.connect(link, nodes)?;
+        let relay = Relay::start_held(queues, LinkModel::from(link), link.seed).map_err(failed)?;
+        return Ok(Line { relay, middle: Some(middle), front_before: [0, 0] });
+    }
     let mut open = |end: &LinkEnd| {
         let node = node_of(nodes, end)?;
         let tun = node.run(|| Tun::open(&end.interface))?.map_err(|error| tun_error(end, error))?;
@@ -119,8 +215,8 @@ fn make_delay_line(link: &LabLink, nodes: &mut [Node]) -> Result<Relay, LabError
         Ok::<Tun, LabError>(tun)
     };
     let ends = [open(&link.ends[0])?, open(&link.ends[1])?];
-    Relay::start(ends, LinkModel::from(link), link.seed)
-        .map_err(LabError::system("start the thread of a delay line"))
+    let relay = Relay::start(ends, LinkModel::from(link), link.seed).map_err(failed)?;
+    Ok(Line { relay, middle: None, front_before: [0, 0] })
 }
 
 fn tun_error(end: &LinkEnd, error: std::io::Error) -> LabError {

@@ -28,7 +28,9 @@ impl Switch {
         let own = own.map_err(LabError::system(format!("keep the namespace of {} open", switch.name)))?;
         for (number, end) in switch.ends.iter().enumerate() {
             let port = port_name(number);
-            links::node_of(nodes, end)?.network(|netlink| netlink.add_veth(&end.interface, &port, &own))?;
+            let numbers = links::interface_numbers();
+            links::node_of(nodes, end)?
+                .network(|netlink| netlink.add_veth_numbered(&end.interface, &port, &own, numbers))?;
             node.network(|netlink| netlink.set_bridge(&port, Some(BRIDGE)))?;
             node.network(|netlink| netlink.set_up(&port, true))?;
             links::set_gro(end, switch.gro, nodes)?;

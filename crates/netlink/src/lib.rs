@@ -16,6 +16,7 @@ mod names;
 mod neighbour;
 pub mod netdev;
 mod nexthop;
+pub mod packet_queue;
 mod qdisc;
 mod reach;
 mod refusal;

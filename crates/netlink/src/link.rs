@@ -57,12 +57,32 @@ impl RouteSocket {
     /// Makes a veth pair: one end in this namespace, the other in `peer_net`.
     /// Neither end is ever seen anywhere else.
     pub fn add_veth(&mut self, name: &str, peer_name: &str, peer_net: impl AsFd) -> Result<(), NetlinkError> {
+        // 0: the kernel chooses.
+        self.add_veth_numbered(name, peer_name, peer_net, [0, 0])
+    }
+
+    /// As [`Self::add_veth`], with the interface numbers of both ends; each must
+    /// be free in its namespace.
+    ///
+    /// The kernel takes a change of carrier for urgent only where an interface's
+    /// number differs from its peer's (`linkwatch_urgent_event`,
+    /// net/core/link_watch.c). Both ends often get the same number when they are
+    /// made in two namespaces, and are then shown as up after up to a second.
+    pub fn add_veth_numbered(
+        &mut self,
+        name: &str,
+        peer_name: &str,
+        peer_net: impl AsFd,
+        [number, peer_number]: [u32; 2],
+    ) -> Result<(), NetlinkError> {
         let mut peer = LinkMessage::default();
+        peer.header.index = peer_number;
         peer.attributes = vec![
             LinkAttribute::IfName(peer_name.to_owned()),
             LinkAttribute::NetNsFd(peer_net.as_fd().as_raw_fd()),
         ];
         let mut message = LinkMessage::default();
+        message.header.index = number;
         message.attributes = vec![
             LinkAttribute::IfName(name.to_owned()),
             LinkAttribute::LinkInfo(vec![

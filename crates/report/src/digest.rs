@@ -8,7 +8,7 @@ use clearstream_schema::{
     flow::{Direction, FlowSummary, InterruptCore, ReceiveMethod},
     gateways::GatewaySummary,
     host::HostReport,
-    lab::DelayLineStats,
+    lab::{DELAY_LINE_LIMIT_NOTICE, DelayLineStats},
     probe::ProbeSummary,
     record::{RunDocument, TrialDocument, TrialOutcome},
     study::{Experiment, Figure, Workload},
@@ -96,6 +96,8 @@ pub(crate) struct DelayLines {
     pub(crate) passed_count: u64,
     pub(crate) lost_count: u64,
     pub(crate) overflow_count: u64,
+    /// Trials in which a delay line, not the path, was the limit.
+    pub(crate) limited_trial_count: usize,
     pub(crate) late_p50_ns: Vec<f64>,
     pub(crate) late_p99_ns: u64,
     pub(crate) late_max_ns: u64,
@@ -264,6 +266,10 @@ impl Digest {
     }
 
     fn note(&mut self, id: &str, message: &str, place: &str) {
+        // Its figures differ from trial to trial; the trials are counted instead.
+        if id == DELAY_LINE_LIMIT_NOTICE {
+            return;
+        }
         match self.notices.iter_mut().find(|notice| notice.id == id && notice.message == message) {
             Some(known) => {
                 known.count += 1;
@@ -284,6 +290,9 @@ impl Digest {
         self.trial_count += 1;
         for stats in &trial.delay_lines {
             self.delay_lines.get_or_insert_default().add(stats);
+        }
+        if trial.delay_lines.iter().any(|stats| stats.relay_limited) {
+            self.delay_lines.get_or_insert_default().limited_trial_count += 1;
         }
         match &trial.outcome {
             TrialOutcome::Flow(summary) => {

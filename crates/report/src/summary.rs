@@ -350,6 +350,13 @@ pub(crate) fn trust(digest: &Digest) -> Vec<String> {
                 String::new()
             }
         ));
+        if lines_of_delay.limited_trial_count > 0 {
+            lines.push(format!(
+                "In {} of {} the delay line, not the path, was the limit (marked `delay-line-limit`): read their rates and round trips as this machine's.",
+                number(lines_of_delay.limited_trial_count as f64),
+                count(digest.trial_count, "trial")
+            ));
+        }
     }
     lines
 }

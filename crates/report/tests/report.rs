@@ -41,6 +41,35 @@ fn the_summary_says_what_can_be_computed_by_hand() {
     assert!(text.contains("the best goodput, 27.5 Gb/s, is 94.7 % of its upper end"), "{text}");
 }
 
+/// A rate that this machine's delay line limited is no rate of the path.
+#[test]
+fn trials_that_the_delay_line_limited_are_counted_once() {
+    use clearstream_schema::lab::{DELAY_LINE_LIMIT_NOTICE, DelayLineStats};
+    let text = |limited: &[usize]| {
+        let mut trials = run::round_numbers();
+        for (number, trial) in trials.iter_mut().enumerate() {
+            let relay_limited = limited.contains(&number);
+            trial.delay_lines = vec![DelayLineStats { relay_limited, ..DelayLineStats::default() }; 2];
+            if let (true, clearstream_schema::record::TrialOutcome::Flow(summary)) =
+                (relay_limited, &mut trial.outcome)
+            {
+                let message = format!("the delay line was the limit: figures of trial {number}");
+                let id = DELAY_LINE_LIMIT_NOTICE.to_owned();
+                summary.notices.push(clearstream_schema::flow::Notice { id, message });
+            }
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let reader = run::write(folder.path(), run::study("Two servers"), servers(), trials);
+        markdown(&reader).unwrap()
+    };
+    let line = "the delay line, not the path, was the limit";
+    assert!(!text(&[]).contains(line));
+    let count = run::round_numbers().len();
+    let marked = text(&[0, 3]);
+    assert!(marked.contains(&format!("In 2 of {count} trials {line}")), "{marked}");
+    assert!(!marked.contains("figures of trial"), "not one line for each: {marked}");
+}
+
 #[test]
 fn marks_stand_where_the_scales_say() {
     let folder = tempfile::tempdir().unwrap();

@@ -83,7 +83,7 @@ pub enum LinkBackend {
     Auto,
     /// A plain veth pair: no delay, rate, jitter or loss.
     Veth,
-    /// Our user-space delay line over TUN.
+    /// Our delay line in user space.
     DelayLine,
     /// The kernel's netem on a veth pair, where it exists.
     Netem,
@@ -194,7 +194,7 @@ pub struct LinkEnd {
 ///
 /// A *packet* is what crosses the delay line: with segmentation offload it
 /// stands for several packets of the wire, called *segments*.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DelayLineStats {
     /// Number of the link in the lab file, from 0.
     #[serde(default)]
@@ -214,8 +214,16 @@ pub struct DelayLineStats {
     pub passed_bytes: u64,
     /// Segments dropped by the loss model.
     pub lost_count: u64,
-    /// Segments dropped because the queue was full.
+    /// Segments dropped because the modelled queue was full.
     pub overflow_count: u64,
+    /// Segments dropped because the delay line itself was behind: waiting for
+    /// it and for the modelled wire together exceeded the queue.
+    #[serde(default)]
+    pub relay_dropped_count: u64,
+    /// Packets dropped in front of the delay line: by the sending interface (its
+    /// `tx_dropped`), or where the kernel holds packets by a queue of it.
+    #[serde(default)]
+    pub front_dropped_count: u64,
     /// Packets that the receiving host did not take (interface down).
     #[serde(default)]
     pub refused_count: u64,
@@ -225,8 +233,10 @@ pub struct DelayLineStats {
     pub late_p99_ns: u64,
     /// Largest.
     pub late_max_ns: u64,
-    /// Longest time a packet may have waited before the delay line saw it
-    /// (since its device was last seen empty); adds to the delay: median.
+    /// Longest time a packet may have waited before the delay line saw it:
+    /// median. It adds to the delay of a line that copies packets (then it is the
+    /// time since its device was last seen empty), not of one whose packets the
+    /// kernel holds and stamps.
     #[serde(default)]
     pub unseen_p50_ns: u64,
     /// 99th percentile.
@@ -235,6 +245,34 @@ pub struct DelayLineStats {
     /// Largest.
     #[serde(default)]
     pub unseen_max_ns: u64,
+    /// Share of the time with traffic in which the delay line's thread worked,
+    /// 0 to 1; both directions of a link share the thread. Absent without traffic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy_ratio: Option<f64>,
+    /// The delay line, not the path it models, was the limit: it dropped
+    /// packets, was late by more than [`LATENESS_LIMIT_NS`] in the median, or
+    /// worked for at least [`BUSY_LIMIT_RATIO`] of the time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub relay_limited: bool,
+}
+
+/// Median lateness above which a delay line counts as the limit of a
+/// measurement: a healthy one is late by some tens of microseconds.
+pub const LATENESS_LIMIT_NS: u64 = 1_000_000;
+/// Busy share from which a delay line counts as the limit of a measurement.
+pub const BUSY_LIMIT_RATIO: f64 = 0.9;
+
+/// Id of the notice of a measurement whose limit was a delay line.
+pub const DELAY_LINE_LIMIT_NOTICE: &str = "delay-line-limit";
+
+impl DelayLineStats {
+    /// Whether the delay line was the limit, from the other fields.
+    pub fn exceeds_relay_limits(&self) -> bool {
+        self.relay_dropped_count > 0
+            || self.front_dropped_count > 0
+            || self.late_p50_ns > LATENESS_LIMIT_NS
+            || self.busy_ratio.is_some_and(|ratio| ratio >= BUSY_LIMIT_RATIO)
+    }
 }
 
 /// What goes wrong in a lab when it is asked to.

@@ -352,6 +352,7 @@ impl<B: Bench> Runner<B> {
             measured.outcome = result.map(|summary| TrialOutcome::Flow(Box::new(summary)));
         }
         measured.delay_lines = self.bench.delay_lines();
+        measured.mark_delay_line_limit();
         Ok(measured)
     }
 
@@ -401,6 +402,24 @@ impl Default for Measured {
             series: Vec::new(),
             samples: None,
             delay_lines: Vec::new(),
+        }
+    }
+}
+
+impl Measured {
+    /// Says in the trial's result where a delay line of the lab, not the path
+    /// that it models, was the limit.
+    fn mark_delay_line_limit(&mut self) {
+        let Some(notice) = clearstream_lab::limit::notice(&self.delay_lines) else { return };
+        match &mut self.outcome {
+            Ok(TrialOutcome::Flow(summary)) => summary.notices.push(notice),
+            Ok(TrialOutcome::Gateways(summary)) => summary.notices.push(notice),
+            Ok(TrialOutcome::Probe(summary)) => {
+                if let Some(direction) = summary.directions.first_mut() {
+                    direction.notices.push(notice);
+                }
+            }
+            Ok(TrialOutcome::Inspect | TrialOutcome::Failed(_)) | Err(_) => {}
         }
     }
 }

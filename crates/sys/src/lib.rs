@@ -13,6 +13,7 @@ pub mod passing;
 pub mod perf;
 pub mod priority;
 pub mod process;
+pub mod segment_mark;
 pub mod socket;
 pub mod splice;
 pub mod tcp_info;

@@ -347,6 +347,32 @@ fn socket_address(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
     }
 }
 
+/// While it lives, the kernel stamps every packet that it receives with the
+/// time (`SO_TIMESTAMP` on any socket, socket(7)).
+#[derive(Debug)]
+pub struct ArrivalStamps {
+    _socket: std::net::UdpSocket,
+}
+
+impl ArrivalStamps {
+    /// Turns stamps on.
+    pub fn on() -> io::Result<Self> {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0")?;
+        let on: libc::c_int = 1;
+        // SAFETY: the option is one int, which lives here.
+        let done = unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_TIMESTAMP,
+                (&raw const on).cast(),
+                std::mem::size_of_val(&on) as libc::socklen_t,
+            )
+        };
+        if done == 0 { Ok(Self { _socket: socket }) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {

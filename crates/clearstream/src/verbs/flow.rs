@@ -6,8 +6,10 @@ use std::{
 };
 
 use clearstream_flow::FlowEvent;
+use clearstream_lab::limit;
 use clearstream_schema::{
     flow::{FlowConfig, FlowSummary, Interval},
+    lab::DelayLineStats,
     place::SteeringReport,
 };
 use serde::Serialize;
@@ -49,6 +51,9 @@ struct FlowDocument<'a> {
     intervals: &'a [Interval],
     #[serde(skip_serializing_if = "Option::is_none")]
     steering: Option<&'a SteeringReport>,
+    /// What the lab's delay lines did during the test.
+    #[serde(skip_serializing_if = "<[DelayLineStats]>::is_empty")]
+    delay_lines: &'a [DelayLineStats],
 }
 
 /// `--json-stream`: one line each.
@@ -76,6 +81,7 @@ impl FlowArgs {
             (None, self.config.clone())
         };
         let mut view = View::new(format, &config);
+        ends.reset_delay_lines()?;
         let result = clearstream_flow::run(
             &mut ends.client,
             &mut ends.server,
@@ -99,6 +105,8 @@ impl FlowArgs {
             }
         };
         let steered = steering.and_then(|steering| steering.conclude(&self.config, &mut summary));
+        view.delay_lines = ends.delay_lines()?;
+        summary.notices.extend(limit::notice(&view.delay_lines));
         view.finish(&summary, steered.as_ref())?;
         if stop.load(Ordering::Relaxed) {
             return Err(CommandError::Interrupted("the figures are of the time until then".to_owned()));
@@ -118,6 +126,7 @@ struct View {
     paint: Paint,
     config: FlowConfig,
     intervals: Vec<Interval>,
+    delay_lines: Vec<DelayLineStats>,
     progress: Progress,
     started: Instant,
     expected: Duration,
@@ -132,6 +141,7 @@ impl View {
             paint: Paint::for_stdout(),
             config: config.clone(),
             intervals: Vec::new(),
+            delay_lines: Vec::new(),
             progress: Progress::start(expected),
             started: Instant::now(),
             expected,
@@ -183,6 +193,7 @@ impl View {
                     summary,
                     intervals: &self.intervals,
                     steering,
+                    delay_lines: &self.delay_lines,
                 },
                 true,
             ),

@@ -3,8 +3,11 @@
 use std::{collections::BTreeMap, os::unix::process::CommandExt as _, process::Command};
 
 use clap::{Subcommand, ValueEnum};
-use clearstream_lab::RunningLab;
-use clearstream_schema::lab::{FaultKind, LabFault, LinkEnd};
+use clearstream_lab::{RunningLab, limit};
+use clearstream_schema::{
+    flow::Notice,
+    lab::{FaultKind, LabFault, LinkEnd},
+};
 
 use crate::{
     endpoints::own_program,
@@ -204,9 +207,15 @@ fn list(json: bool) -> Result<(), CommandError> {
             }
         }
         let names: Vec<&str> = running.iter().map(|lab| lab.file().name.as_str()).collect();
+        let limited: BTreeMap<&str, Notice> = running
+            .iter()
+            // A keeper that does not answer is listed as silent.
+            .filter_map(|lab| Some((lab.file().name.as_str(), limit::notice(&lab.delay_line_stats().ok()?)?)))
+            .collect();
         let document = serde_json::json!({
             "schema": "clearstream.lab-list", "version": 1,
-            "running": names, "faults": faults, "dead_hosts": dead, "silent": silent, "built_in": clearstream_lab::file::built_in_names(),
+            "running": names, "faults": faults, "dead_hosts": dead, "silent": silent,
+            "delay_line_limits": limited, "built_in": clearstream_lab::file::built_in_names(),
         });
         return Ok(output::json(&document, true)?);
     }
@@ -235,6 +244,9 @@ fn state_of(lab: &RunningLab) -> String {
     if !dead.is_empty() {
         state.push_str(&format!(", dead: {}", dead.join(" ")));
     }
+    if lab.delay_line_stats().is_ok_and(|stats| limit::notice(&stats).is_some()) {
+        state.push_str(", delay line was the limit");
+    }
     state
 }
 
@@ -244,7 +256,8 @@ fn show(name: &str, json: bool) -> Result<(), CommandError> {
     if json {
         let document = serde_json::json!({
             "schema": "clearstream.lab-state", "version": 1,
-            "file": lab.file(), "delay_lines": stats, "faults": faults, "dead_hosts": lab.dead_hosts(),
+            "file": lab.file(), "delay_lines": stats, "delay_line_limit": limit::notice(&stats),
+            "faults": faults, "dead_hosts": lab.dead_hosts(),
         });
         return Ok(output::json(&document, true)?);
     }
@@ -256,16 +269,33 @@ fn show(name: &str, json: bool) -> Result<(), CommandError> {
             bytes(line.passed_bytes),
             line.lost_count.to_string(),
             line.overflow_count.to_string(),
+            (line.relay_dropped_count + line.front_dropped_count).to_string(),
+            time(line.unseen_max_ns),
             time(line.late_p50_ns),
             time(line.late_p99_ns),
             time(line.late_max_ns),
+            or_dash(line.busy_ratio.map(|ratio| format!("{:.0} %", ratio * 100.0))),
         ]
     });
     let rows: Vec<_> = rows.collect();
     if !rows.is_empty() {
-        let header =
-            [">delay line", ">passed", ">bytes", ">lost", ">overflow", ">late p50", ">late p99", ">late max"];
+        let header = [
+            ">delay line",
+            ">passed",
+            ">bytes",
+            ">lost",
+            ">overflow",
+            ">line dropped",
+            ">unseen max",
+            ">late p50",
+            ">late p99",
+            ">late max",
+            ">busy",
+        ];
         output::line(&table(&header, rows))?;
+    }
+    if let Some(notice) = limit::notice(&stats) {
+        output::line(&notice.message)?;
     }
     for fault in &faults {
         output::line(&format!("broken on purpose: {}", fault_text(fault)))?;

@@ -1,6 +1,10 @@
 //! The delay line: a link with delay, rate, jitter and loss in user space, for
 //! kernels without netem (containers, cloud kernels).
 
+mod copying;
+mod held;
+mod lane;
+pub mod limit;
 pub mod model;
 pub mod relay;
 pub mod segment;

@@ -49,7 +49,13 @@ pub enum Verdict {
     },
     /// The queue was full.
     Overflow,
+    /// The line is behind by so much that waiting for it would exceed the queue.
+    Behind,
 }
+
+/// A line that is late by less than this is not behind: its thread shares the
+/// machine with others.
+pub const BEHIND_TOLERANCE_NS: u64 = 2_000_000;
 
 /// One direction at work.
 #[derive(Debug, Clone)]
@@ -130,17 +136,41 @@ impl Direction {
         gap as u64
     }
 
+    /// Whether the wait for the line, on top of that for the wire, exceeds the queue.
+    fn is_behind(&self, late_ns: u64, waits_ns: u64) -> bool {
+        late_ns > BEHIND_TOLERANCE_NS && waits_ns.saturating_add(late_ns) > self.model.queue_ns
+    }
+
+    /// Whether a line whose oldest packet is overdue by `late_ns` takes nothing
+    /// now, whatever arrives.
+    pub fn takes_nothing(&self, now_ns: u64, late_ns: u64) -> bool {
+        let waits_ns = self.model.rate_bps.map_or(0, |_| self.wire_free_ns.saturating_sub(now_ns));
+        self.is_behind(late_ns, waits_ns)
+    }
+
     /// A packet of `wire_bytes` arrives at `now_ns`: when does it leave?
     /// Arrivals must not go back in time.
     pub fn accept(&mut self, now_ns: u64, wire_bytes: u64) -> Verdict {
+        self.accept_behind(now_ns, 0, wire_bytes)
+    }
+
+    /// As [`Self::accept`], by a line whose oldest packet is overdue by
+    /// `late_ns`. The queue bounds the wait for the wire and for the line
+    /// together, so that a line that cannot carry the rate drops the excess and
+    /// adds no delay without end.
+    pub fn accept_behind(&mut self, now_ns: u64, late_ns: u64, wire_bytes: u64) -> Verdict {
+        let waits_ns = self.model.rate_bps.map_or(0, |_| self.wire_free_ns.saturating_sub(now_ns));
+        if waits_ns > self.model.queue_ns {
+            return Verdict::Overflow;
+        }
+        if self.is_behind(late_ns, waits_ns) {
+            return Verdict::Behind;
+        }
         let sent_ns = match self.model.rate_bps {
             None => now_ns,
             Some(rate_bps) => {
                 let idle = self.wire_free_ns < now_ns;
                 let start_ns = if idle { now_ns } else { self.wire_free_ns };
-                if start_ns - now_ns > self.model.queue_ns {
-                    return Verdict::Overflow;
-                }
                 // Exact: what a division leaves over is carried to the next packet.
                 let rest = if idle { 0 } else { self.wire_rest };
                 let work = u128::from(wire_bytes) * 8 * 1_000_000_000 + u128::from(rest);

@@ -179,3 +179,25 @@ fn random_numbers_are_splitmix64() {
         ]
     );
 }
+
+#[test]
+fn a_line_that_is_behind_drops_what_would_wait_longer_than_the_queue() {
+    // 8 kb/s: a packet of 1000 bytes takes a second of the wire.
+    let slow = LinkModel { rate_bps: Some(8_000), queue_ns: 3_000_000_000, ..model() };
+    let mut direction = Direction::new(slow, 1);
+    assert!(matches!(direction.accept_behind(0, 2_900_000_000, 1000), Verdict::Leaves { .. }));
+    // One second of wire and 2.1 of the line are more than three.
+    assert_eq!(direction.accept_behind(0, 2_100_000_000, 1000), Verdict::Behind);
+    assert!(direction.takes_nothing(0, 2_100_000_000) && !direction.takes_nothing(0, 1_900_000_000));
+    assert!(matches!(direction.accept_behind(0, 1_900_000_000, 1000), Verdict::Leaves { .. }));
+    // The wire's own queue comes first.
+    for _ in 0..2 {
+        direction.accept(0, 1000);
+    }
+    assert_eq!(direction.accept_behind(0, 9_000_000_000, 1000), Verdict::Overflow);
+    // Without a rate the queue bounds the line's lateness alone, and a shared
+    // machine's lateness is no reason to drop.
+    let mut unlimited = Direction::new(LinkModel { rate_bps: None, queue_ns: 0, ..model() }, 1);
+    assert!(matches!(unlimited.accept_behind(5, BEHIND_TOLERANCE_NS, 1000), Verdict::Leaves { .. }));
+    assert_eq!(unlimited.accept_behind(5, BEHIND_TOLERANCE_NS + 1, 1000), Verdict::Behind);
+}

@@ -48,8 +48,45 @@ impl Shape {
     /// Reads a packet with its virtio header. What is not understood counts as
     /// one packet.
     pub fn of(packet: &[u8]) -> Self {
-        let ip_bytes = packet.len().saturating_sub(PACKET_HEADER_BYTES);
-        match joined(packet) {
+        Self::of_length(packet, packet.len().saturating_sub(PACKET_HEADER_BYTES))
+    }
+
+    /// As [`Self::of`], from the start of a packet alone: its length is what the
+    /// IP header says (RFC 791, section 3.1; RFC 8200, section 3).
+    pub fn of_start(start: &[u8]) -> Self {
+        let ip = start.get(PACKET_HEADER_BYTES..).unwrap_or_default();
+        let field = |at: usize| Some(usize::from(u16::from_be_bytes([*ip.get(at)?, *ip.get(at + 1)?])));
+        let ip_bytes = match ip.first().map(|byte| byte >> 4) {
+            Some(4) => field(2),
+            Some(6) => field(4).map(|payload| payload + 40),
+            _ => None,
+        };
+        Self::of_length(start, ip_bytes.unwrap_or(ip.len()))
+    }
+
+    /// Of a packet without a virtio header: its start from the IP header, its
+    /// length, and the payload of each segment (0: not joined).
+    pub fn of_ip(start: &[u8], ip_bytes: usize, size: usize) -> Self {
+        let byte = |at: usize| start.get(at).copied().map_or(0, usize::from);
+        // RFC 791: header length in words of four bytes, protocol at 9. RFC 8200: 40, at 6.
+        let (transport, protocol) = match byte(0) >> 4 {
+            4 => ((byte(0) & 0x0f) * 4, byte(9)),
+            _ => (40, byte(6)),
+        };
+        let headers = match protocol {
+            6 => transport + (byte(transport + 12) >> 4) * 4,
+            _ => transport + 8,
+        };
+        let joined = (size > 0).then_some(Joined { transport, headers, size, tcp: protocol == 6 });
+        Self::counted(joined, ip_bytes)
+    }
+
+    fn of_length(packet: &[u8], ip_bytes: usize) -> Self {
+        Self::counted(joined(packet), ip_bytes)
+    }
+
+    fn counted(joined: Option<Joined>, ip_bytes: usize) -> Self {
+        match joined {
             Some(joined) if ip_bytes > joined.headers + joined.size => {
                 let count = (ip_bytes - joined.headers).div_ceil(joined.size);
                 Self {
@@ -214,6 +251,19 @@ mod tests {
         assert_eq!((shape.segment_count, shape.wire_bytes), (3, 3000 + 3 * 40));
         let shape = Shape::of(&packet(900, 1000));
         assert_eq!((shape.segment_count, shape.wire_bytes), (1, 940));
+    }
+
+    #[test]
+    fn the_start_of_a_packet_tells_its_shape() {
+        for payload in [900, 2500, 3000, 60_000] {
+            let whole = packet(payload, 1000);
+            assert_eq!(Shape::of_start(&whole[..128]), Shape::of(&whole), "{payload}");
+            let ip = &whole[PACKET_HEADER_BYTES..];
+            assert_eq!(Shape::of_ip(&ip[..60], ip.len(), 1000), Shape::of(&whole), "{payload}");
+        }
+        for length in 0..40 {
+            assert_eq!(Shape::of_start(&packet(10, 1000)[..length]).segment_count, 1);
+        }
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use clearstream_schema::lab::DelayLineStats;
 use hdrhistogram::Histogram;
 
+use super::model::Verdict;
+
 /// Counts and the spread of two times.
 #[derive(Debug, Clone)]
 pub struct Tally {
@@ -11,6 +13,7 @@ pub struct Tally {
     passed_bytes: u64,
     lost_count: u64,
     overflow_count: u64,
+    relay_dropped_count: u64,
     refused_count: u64,
     late: Histogram<u64>,
     unseen: Histogram<u64>,
@@ -31,6 +34,7 @@ impl Tally {
             passed_bytes: 0,
             lost_count: 0,
             overflow_count: 0,
+            relay_dropped_count: 0,
             refused_count: 0,
             late: spread(),
             unseen: spread(),
@@ -64,17 +68,38 @@ impl Tally {
         self.overflow_count += u64::from(segments);
     }
 
+    /// The delay line was too far behind to take a packet.
+    pub fn relay_dropped(&mut self, segments: u32) {
+        self.relay_dropped_count += u64::from(segments);
+    }
+
+    /// What became of packets that were not lost.
+    pub fn judged(&mut self, verdict: Verdict, segments: u32) {
+        match verdict {
+            Verdict::Leaves { .. } => self.accepted(segments),
+            Verdict::Overflow => self.overflowed(segments),
+            Verdict::Behind => self.relay_dropped(segments),
+        }
+    }
+
     /// The receiving host did not take a packet (its interface is down).
     pub fn refused(&mut self) {
         self.refused_count += 1;
     }
 
-    /// As it is published.
-    pub fn stats(&self, link: usize, from: &str, to: &str) -> DelayLineStats {
+    /// The published form. `load` is the thread's, `front_dropped_count` what
+    /// the sending interface dropped.
+    pub fn stats(
+        &self,
+        link: usize,
+        [from, to]: [&str; 2],
+        load: Load,
+        front_dropped_count: u64,
+    ) -> DelayLineStats {
         let at = |spread: &Histogram<u64>, quantile| {
             if spread.is_empty() { 0 } else { spread.value_at_quantile(quantile).min(spread.max()) }
         };
-        DelayLineStats {
+        let stats = DelayLineStats {
             link: link as u64,
             from: from.to_owned(),
             to: to.to_owned(),
@@ -83,6 +108,8 @@ impl Tally {
             passed_bytes: self.passed_bytes,
             lost_count: self.lost_count,
             overflow_count: self.overflow_count,
+            relay_dropped_count: self.relay_dropped_count,
+            front_dropped_count,
             refused_count: self.refused_count,
             late_p50_ns: at(&self.late, 0.5),
             late_p99_ns: at(&self.late, 0.99),
@@ -90,7 +117,54 @@ impl Tally {
             unseen_p50_ns: at(&self.unseen, 0.5),
             unseen_p99_ns: at(&self.unseen, 0.99),
             unseen_max_ns: self.unseen.max(),
+            busy_ratio: load.ratio(),
+            relay_limited: false,
+        };
+        DelayLineStats { relay_limited: stats.exceeds_relay_limits(), ..stats }
+    }
+}
+
+/// Work of a delay line's thread, in windows of [`Load::WINDOW_NS`]: only those
+/// with traffic count, so that idle time before and after a test hides nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Load {
+    busy_ns: u64,
+    active_ns: u64,
+    window_start_ns: u64,
+    window_busy_ns: u64,
+}
+
+impl Load {
+    /// Length of a window.
+    pub const WINDOW_NS: u64 = 10_000_000;
+
+    /// The thread worked for `busy_ns` until `now_ns`.
+    pub fn worked(&mut self, now_ns: u64, busy_ns: u64) {
+        self.roll(now_ns);
+        self.window_busy_ns += busy_ns;
+    }
+
+    /// Closes the window when it is over.
+    pub fn roll(&mut self, now_ns: u64) {
+        let window_ns = now_ns.saturating_sub(self.window_start_ns);
+        if window_ns < Self::WINDOW_NS {
+            return;
         }
+        if self.window_busy_ns > 0 {
+            self.busy_ns += self.window_busy_ns;
+            self.active_ns += window_ns.max(self.window_busy_ns);
+        }
+        (self.window_start_ns, self.window_busy_ns) = (now_ns, 0);
+    }
+
+    /// Starts counting anew.
+    pub fn reset(&mut self) {
+        *self = Self { window_start_ns: self.window_start_ns, ..Self::default() };
+    }
+
+    /// Busy share of the windows with traffic; `None` when there were none.
+    pub fn ratio(&self) -> Option<f64> {
+        (self.active_ns > 0).then(|| self.busy_ns as f64 / self.active_ns as f64)
     }
 }
 
@@ -111,12 +185,48 @@ mod tests {
             tally.passed(100, late_us * 1000);
         }
         tally.lost(3);
-        let stats = tally.stats(1, "a", "b");
+        let stats = tally.stats(1, ["a", "b"], Load::default(), 0);
         assert_eq!((stats.passed_count, stats.passed_bytes, stats.lost_count), (1000, 100_000, 3));
         // The histogram keeps three digits.
         assert!(stats.late_p50_ns.abs_diff(500_000) <= 1000, "{stats:?}");
         assert!(stats.late_p99_ns.abs_diff(990_000) <= 1000, "{stats:?}");
         assert!(stats.late_max_ns.abs_diff(1_000_000) <= 1000, "{stats:?}");
         assert_eq!(stats.unseen_max_ns, 0);
+    }
+
+    #[test]
+    fn busy_share_is_of_the_time_with_traffic() {
+        let mut load = Load::default();
+        assert_eq!(load.ratio(), None);
+        // Idle for a second, then 1 ms of work in each of ten windows.
+        load.roll(1_000_000_000);
+        for window in 1..=10u64 {
+            load.worked(1_000_000_000 + window * Load::WINDOW_NS - 1, 1_000_000);
+            load.roll(1_000_000_000 + window * Load::WINDOW_NS);
+        }
+        let ratio = load.ratio().unwrap();
+        assert!((0.09..0.11).contains(&ratio), "{ratio}");
+        load.roll(9_000_000_000);
+        assert_eq!(load.ratio(), Some(ratio));
+    }
+
+    #[test]
+    fn the_relay_is_the_limit_when_it_drops_is_late_or_busy() {
+        let of = |change: &dyn Fn(&mut Tally), busy_ns: u64, front: u64| {
+            let (mut tally, mut load) = (Tally::new(), Load::default());
+            (0..100).for_each(|_| tally.passed(1500, 30_000));
+            change(&mut tally);
+            load.worked(1, busy_ns);
+            load.roll(Load::WINDOW_NS);
+            tally.stats(0, ["a", "b"], load, front).relay_limited
+        };
+        assert!(!of(&|_| {}, 5_000_000, 0));
+        assert!(!of(&|tally| tally.overflowed(9), 5_000_000, 0), "the modelled queue is the path's");
+        assert!(!of(&|tally| tally.lost(9), 5_000_000, 0), "modelled losses are the path's");
+        assert!(!of(&|tally| tally.passed(1500, 900_000_000), 5_000_000, 0), "one late packet");
+        assert!(of(&|tally| tally.relay_dropped(1), 5_000_000, 0));
+        assert!(of(&|_| {}, 5_000_000, 1));
+        assert!(of(&|_| {}, 9_500_000, 0));
+        assert!(of(&|tally| (0..200).for_each(|_| tally.passed(1500, 2_000_000)), 5_000_000, 0));
     }
 }

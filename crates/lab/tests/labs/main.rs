@@ -3,5 +3,6 @@
 
 mod common;
 mod life;
+mod load;
 mod switch;
 mod table;

@@ -128,6 +128,8 @@ pub(crate) struct FakeBench {
     pub(crate) client: HostReport,
     pub(crate) server: HostReport,
     pub(crate) lab: Option<LabFile>,
+    /// What the lab's delay line says after each trial.
+    pub(crate) line: DelayLineStats,
     /// Goodput of the n-th flow, or why there is none.
     pub(crate) answer: Answer,
     pub(crate) asked: Rc<RefCell<Vec<Asked>>>,
@@ -142,6 +144,7 @@ impl FakeBench {
             client: small("alpha"),
             server: small("beta"),
             lab: None,
+            line: DelayLineStats::default(),
             answer: Rc::new(|place, _| Ok(20e9 + place as f64)),
             asked: Rc::default(),
             stop_in: None,
@@ -246,7 +249,7 @@ impl Bench for FakeBench {
     }
 
     fn delay_lines(&mut self) -> Vec<DelayLineStats> {
-        if self.lab.is_some() { vec![DelayLineStats::default()] } else { Vec::new() }
+        if self.lab.is_some() { vec![self.line.clone()] } else { Vec::new() }
     }
 }
 

@@ -12,6 +12,7 @@ use crate::common::{Asked, FakeBench, failed, lab, magny_cours};
 use clearstream_record::{Reader, RecordError};
 use clearstream_schema::{
     TimeSpan,
+    lab::{DELAY_LINE_LIMIT_NOTICE, DelayLineStats},
     record::{TrialDocument, TrialOutcome},
     study::StudyFile,
 };
@@ -262,6 +263,23 @@ fn the_lab_is_set_for_each_cell_and_put_back() {
     assert_eq!(off, 3);
     let trials = recorded(&folder.path().join("run"));
     assert!(trials.iter().all(|trial| trial.delay_lines.len() == 1));
+    assert!(trials.iter().all(|trial| delay_line_notices(trial) == 0));
+}
+
+fn delay_line_notices(trial: &TrialDocument) -> usize {
+    let TrialOutcome::Flow(summary) = &trial.outcome else { return 0 };
+    summary.notices.iter().filter(|notice| notice.id == DELAY_LINE_LIMIT_NOTICE).count()
+}
+
+#[test]
+fn a_trial_that_the_delay_line_limited_is_marked() {
+    let folder = TempDir::new().unwrap();
+    let line = DelayLineStats { relay_dropped_count: 3, relay_limited: true, ..DelayLineStats::default() };
+    let bench = FakeBench { lab: Some(lab("wan")), line, ..FakeBench::new() };
+    run(&folder.path().join("run"), STUDY, &bench);
+    let trials = recorded(&folder.path().join("run"));
+    assert!(!trials.is_empty());
+    assert!(trials.iter().all(|trial| trial.delay_lines[0].relay_limited && delay_line_notices(trial) == 1));
 }
 
 #[test]
