@@ -137,3 +137,66 @@ fn finding(
     }
     .sourced("net/ipv4/Kconfig, net/ipv6/Kconfig, net/netfilter/Kconfig")
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{Assumed, HostState, MuteList, lint};
+
+    fn ids(text: &str) -> Vec<String> {
+        let state = HostState::of_file("config", text, Assumed::default());
+        let report = lint(&state, None, &MuteList::default());
+        assert!(report.findings.iter().all(|it| it.id.parse::<MuteList>().is_ok() && it.advice.is_some()));
+        report
+            .findings
+            .iter()
+            .map(|it| format!("{}@{}", it.id, it.place.as_ref().map_or(0, |it| it.line)))
+            .collect()
+    }
+
+    /// As the gateway paper prints them.
+    #[test]
+    fn the_options_of_the_paper_are_right() {
+        let list = "CONFIG_IP_MULTICAST=y\nCONFIG_IP_ADVANCED_ROUTER=y\nCONFIG_IP_MULTIPLE_TABLES=y\n\
+                    CONFIG_IP_ROUTE_MULTIPATH=y\nCONFIG_IP_ROUTE_VERBOSE=y\nCONFIG_IP_FIB_TRIE_STATS=y\n";
+        assert_eq!(ids(list), Vec::<String>::new());
+        assert_eq!(ids(&list.replace('_', "\\_")), Vec::<String>::new());
+        assert_eq!(ids(&format!("net.ipv4.tcp_sack = 1\n{list}")), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_kconfig_does_not_take() {
+        assert_eq!(ids("CONFIG_IP_ROUTE_MULTIPATH=m\n"), ["CONFIG_IP_ROUTE_MULTIPATH:range:no-module@1"]);
+        assert_eq!(ids("CONFIG_NF_TABLES=m\n"), Vec::<String>::new());
+        assert_eq!(ids("CONFIG_IP_ROUTE_MULTIPATH=yes\n"), ["CONFIG_IP_ROUTE_MULTIPATH:range:no-value@1"]);
+        assert_eq!(
+            ids("# CONFIG_IP_ADVANCED_ROUTER is not set\nCONFIG_IP_MULTIPLE_TABLES=y\n"),
+            [
+                "CONFIG_IP_MULTIPLE_TABLES:contradiction:needs-another@2",
+                "CONFIG_IP_ADVANCED_ROUTER:routing:not-set@1"
+            ]
+        );
+        assert_eq!(ids("CONFIG_IP_MULTIPLE_TABLE=y\n"), ["CONFIG_IP_MULTIPLE_TABLE:unknown:misspelt@1"]);
+        assert_eq!(
+            ids("# CONFIG_IP_MULTIPLE_TABLES is not set\n"),
+            ["CONFIG_IP_MULTIPLE_TABLES:routing:not-set@1"]
+        );
+    }
+
+    /// Of a whole configuration what is not named is not set.
+    #[test]
+    fn a_whole_configuration() {
+        let others: String = (0..400).map(|at| format!("CONFIG_DRIVER_{at}=m\n")).collect();
+        let router =
+            "CONFIG_NET=y\nCONFIG_INET=y\nCONFIG_IP_ADVANCED_ROUTER=y\nCONFIG_IP_MULTIPLE_TABLES=y\n";
+        assert_eq!(ids(&format!("{others}{router}")), ["CONFIG_IP_ROUTE_MULTIPATH:routing:not-set@0"]);
+        let no_router =
+            "CONFIG_NET=y\nCONFIG_INET=y\n# CONFIG_IP_ADVANCED_ROUTER is not set\nCONFIG_IPV6=m\n";
+        assert_eq!(
+            ids(&format!("{others}{no_router}")),
+            [
+                "CONFIG_IPV6_MULTIPLE_TABLES:routing:not-set@0",
+                "CONFIG_IP_ADVANCED_ROUTER:routing:not-set@403"
+            ]
+        );
+    }
+}

@@ -1,5 +1,6 @@
 //! Each rule on a host that has the mistake and on one that has not.
 
+mod broken;
 mod gateways;
 mod hosts;
 mod paths;
