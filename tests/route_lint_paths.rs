@@ -46,7 +46,9 @@ sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1
 for name in a b; do ip link add $name type bridge; ip link set $name up; done
 for name in c1 c2 gw1 gw2 s1; do host $name; done
 for name in c1 c2 gw1 gw2; do join $name a e0; done
-join s1 b e0; for name in gw1 gw2; do join $name b e1; done
+# Two interfaces on one link: each answers for its own addresses alone.
+at s1 sysctl -qw net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2
+join s1 b e0; join s1 b e1; for name in gw1 gw2; do join $name b e1; done
 "#;
 
 const NAMES: [&str; 5] = ["c1", "c2", "s1", "gw1", "gw2"];
@@ -62,18 +64,22 @@ fn files(name: &str) -> (String, String) {
                 batch,
                 "address add 10.1.0.{last}/24 dev e0\naddress add fd01::{last}/64 dev e0\n\
                  route add 10.2.0.0/24 nexthop via 10.1.0.1 dev e0 nexthop via 10.1.0.2 dev e0\n\
+                 route add 10.3.0.0/24 nexthop via 10.1.0.1 dev e0 nexthop via 10.1.0.2 dev e0\n\
                  route add fd02::/64 nexthop via fd01::1 dev e0 nexthop via fd01::2 dev e0\n"
             );
         }
         "s1" => {
             for at in 201..201 + ADDRESSES {
-                let _ = write!(batch, "address add 10.2.0.{at}/24 dev e0\naddress add fd02::{at}/64 dev e0\n");
+                let _ =
+                    write!(batch, "address add 10.2.0.{at}/24 dev e0\naddress add fd02::{at}/64 dev e0\n");
             }
-            batch += "route add 10.1.0.0/24 nexthop via 10.2.0.1 dev e0 nexthop via 10.2.0.2 dev e0\n\
+            batch += "address add 10.3.0.201/24 dev e1\n\
+                      route add 10.1.0.0/24 nexthop via 10.2.0.1 dev e0 nexthop via 10.2.0.2 dev e0\n\
                       route add fd01::/64 nexthop via fd02::1 dev e0 nexthop via fd02::2 dev e0\n";
         }
         _ => {
             let last = if name == "gw1" { 1 } else { 2 };
+            let _ = writeln!(batch, "address add 10.3.0.{last}/24 dev e1");
             for (interface, network) in [("e0", 1), ("e1", 2)] {
                 let _ = write!(
                     batch,
@@ -90,7 +96,7 @@ fn files(name: &str) -> (String, String) {
 /// A change of one host's files.
 struct Change {
     host: &'static str,
-    /// What is replaced in the batch; nothing for a line at its end.
+    /// What is replaced in the batch; nothing for lines at its end.
     from: &'static str,
     to: &'static str,
     sysctl: &'static str,
@@ -108,11 +114,23 @@ const fn setting(host: &'static str, sysctl: &'static str, id: &'static str) -> 
 
 const NO_ROUTE: &str = "route:routing:no-route";
 const BACK: &str = "route add 10.1.0.0/24 nexthop via 10.2.0.1 dev e0 nexthop via 10.2.0.2 dev e0";
+const TO_SERVERS: &str = "route add 10.2.0.0/24 nexthop via 10.1.0.1 dev e0 nexthop via 10.1.0.2 dev e0";
 const NO_FORWARDING: &str = ":routing:gateway-does-not-forward";
 
-const CHANGES: [Change; 17] = [
+const CHANGES: [Change; 20] = [
     setting("c1", "", ""),
-    setting("s1", "net.ipv4.conf.all.rp_filter = 1\n", ""),
+    // Replies from the address of e1 leave by e0.
+    setting("s1", "net.ipv4.conf.all.rp_filter = 1\n", "rp_filter:routing:will-drop"),
+    setting("s1", "net.ipv4.conf.all.rp_filter = 1\nnet.ipv4.conf.e1.rp_filter = 2\n", ""),
+    setting("c1", "net.ipv4.conf.all.rp_filter = 1\n", ""),
+    // The filter looks as for what the host sends itself.
+    Change {
+        host: "c1",
+        from: TO_SERVERS,
+        to: "rule add priority 9 iif lo lookup 100\nroute add 10.2.0.0/24 table 100 nexthop via 10.1.0.1 dev e0 nexthop via 10.1.0.2 dev e0",
+        sysctl: "net.ipv4.conf.all.rp_filter = 1\n",
+        id: "",
+    },
     setting("gw1", "net.ipv4.conf.all.rp_filter = 1\n", ""),
     // IPv6 forwards by `all` alone.
     setting("gw1", "net.ipv6.conf.e0.forwarding = 0\n", ""),
@@ -186,6 +204,7 @@ fn lost(folder: &Path) -> String {
     text += "try() { n=0; until at $1 ping -q -c 1 -W 1 $2 >/dev/null 2>&1; do n=$((n+1)); \
              [ $n -lt 3 ] || { echo lost $1 $2; return; }; done; }\nPIDS=''\n";
     for client in ["c1", "c2"] {
+        let _ = writeln!(text, "try {client} 10.3.0.201 & PIDS=\"$PIDS $!\"");
         for at in 201..201 + ADDRESSES {
             let _ = writeln!(text, "try {client} 10.2.0.{at} & PIDS=\"$PIDS $!\"");
             let _ = writeln!(text, "try {client} fd02::{at} & PIDS=\"$PIDS $!\"");
@@ -243,7 +262,8 @@ fn root_nobody_can_talk_from_files_and_from_captures() {
     }
     let client = folder.path().join("c1/routing.batch");
     let text = fs::read_to_string(&client).unwrap();
-    let text: String = text.lines().filter(|line| !line.contains("fd0")).map(|line| format!("{line}\n")).collect();
+    let is_kept = |line: &&str| !line.contains("fd0") && !line.contains("10.3.");
+    let text: String = text.lines().filter(is_kept).map(|line| format!("{line}\n")).collect();
     fs::write(&client, text.replace(" nexthop via 10.1.0.2 dev e0", "")).unwrap();
     let ids = |arguments: &[&str]| {
         let run = run(&[&["route", "lint", "--json"], arguments].concat());

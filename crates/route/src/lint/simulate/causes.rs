@@ -20,6 +20,8 @@ pub(super) enum What {
     WrongGateway { route: usize, via: IpAddr, owner: usize, network: Prefix },
     /// A next hop that nobody has.
     NobodyHas { route: usize, via: IpAddr, network: Prefix },
+    /// Is a gateway of the fabric, and lacks the address by which it is one.
+    LacksAddress { via: IpAddr },
     /// Strict or loose source validation drops what arrives.
     Filtered { interface: String, network: Prefix },
     /// Taken for a neighbour by a route, and not on that link.

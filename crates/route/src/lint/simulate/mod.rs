@@ -27,7 +27,7 @@ use self::{
 use super::{Facts, words};
 
 /// Pairs of classes that are walked at most; beyond, every so many of them are.
-const MOST_PAIRS: usize = 20_000;
+const MOST_PAIRS: usize = 6_400;
 
 /// What the simulation shows.
 #[derive(Debug, Default)]

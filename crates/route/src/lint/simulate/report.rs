@@ -1,6 +1,9 @@
 //! Findings out of causes: where, why, and what to write instead.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
+};
 
 use clearstream_schema::{
     prefix::Prefix,
@@ -33,13 +36,23 @@ pub(super) fn findings(
     local: &[Finding],
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
+    let mut by_host: HashMap<&str, Vec<&Finding>> = HashMap::new();
+    for finding in local {
+        by_host.entry(finding.host.as_deref().unwrap_or_default()).or_default().push(finding);
+    }
     for (cause, affected) in &causes.counted {
         let class = &classes.members[classes.of[cause.at]];
         let hosts = if cause.is_end { class.as_slice() } else { std::slice::from_ref(&cause.at) };
         for host in hosts {
-            if !is_explained(site, *host, cause, local) {
-                let told = Told { site, host: site.view(*host), at: *host, cause, affected };
-                findings.push(told.finding());
+            let is_missing =
+                |other: &Cause| other.at == *host && matches!(other.what, What::LacksAddress { .. });
+            let lacks_address =
+                matches!(cause.what, What::NoRoute { .. }) && causes.counted.keys().any(is_missing);
+            if !lacks_address
+                && !is_explained(site, *host, cause, by_host.get(site.name(*host)).map_or(&[], Vec::as_slice))
+            {
+                let draft = Draft { site, host: site.view(*host), at: *host, cause, affected };
+                findings.push(draft.finding());
             }
         }
     }
@@ -47,9 +60,8 @@ pub(super) fn findings(
 }
 
 /// Whether a finding about the host itself is the reason.
-fn is_explained(site: &Site<'_, '_>, host: usize, cause: &Cause, local: &[Finding]) -> bool {
-    let name = site.name(host);
-    let mut of_host = local.iter().filter(|finding| finding.host.as_deref() == Some(name));
+fn is_explained(site: &Site<'_, '_>, host: usize, cause: &Cause, local: &[&Finding]) -> bool {
+    let mut of_host = local.iter();
     match &cause.what {
         What::NoRoute { network } | What::LeavesOut { network, .. } => {
             let mut routes = site.view(host).routing.routes.iter();
@@ -68,8 +80,8 @@ fn is_explained(site: &Site<'_, '_>, host: usize, cause: &Cause, local: &[Findin
     }
 }
 
-/// One finding in the making.
-struct Told<'t, 's, 'a> {
+/// A finding about one host, before it is worded.
+struct Draft<'t, 's, 'a> {
     site: &'t Site<'s, 'a>,
     host: &'s View<'a>,
     at: usize,
@@ -77,7 +89,7 @@ struct Told<'t, 's, 'a> {
     affected: &'t Affected,
 }
 
-impl<'s, 'a> Told<'_, 's, 'a> {
+impl<'s, 'a> Draft<'_, 's, 'a> {
     fn finding(&self) -> Finding {
         match &self.cause.what {
             What::NoRoute { network } => self.no_route(*network),
@@ -88,6 +100,7 @@ impl<'s, 'a> Told<'_, 's, 'a> {
                 self.wrong_gateway(*route, *via, *owner, *network)
             }
             What::NobodyHas { route, via, network } => self.nobody_has(*route, *via, *network),
+            What::LacksAddress { via } => self.lacks_address(*via),
             What::Filtered { interface, network } => self.filtered(interface, *network),
             What::NotOnLink { route, interface, network } => self.not_on_link(*route, interface, *network),
             What::Loop { route, through, network } => self.goes_round(*route, through, *network),
@@ -211,7 +224,7 @@ impl<'s, 'a> Told<'_, 's, 'a> {
     fn wrong_gateway(&self, route: usize, via: IpAddr, owner: usize, network: Prefix) -> Finding {
         let ipv6 = network.address.is_ipv6();
         let why = match self.site.node(owner).forwards(None, ipv6) {
-            Some(true) => format!("which has no way to {network}"),
+            Some(true) => format!("which has no route to {network}"),
             _ => format!("which does not forward and is not on {network}"),
         };
         let message = format!("{via} is {}, {why}: {}", self.site.name(owner), self.who());
@@ -234,6 +247,14 @@ impl<'s, 'a> Told<'_, 's, 'a> {
             .sourced("ip-route(8); simulated")
     }
 
+    fn lacks_address(&self, via: IpAddr) -> Finding {
+        let message = format!("the fabric gives it {via}, and it does not have that address: {}", self.who());
+        self.new("address", "missing", Severity::Error, message)
+            .of(via.to_string())
+            .advise(format!("ip address add {via} with the length of its network"))
+            .sourced("the fabric file; simulated")
+    }
+
     /// Next hops that lead to a network.
     fn instead(&self, network: Prefix) -> String {
         let ipv6 = network.address.is_ipv6();
@@ -250,8 +271,8 @@ impl<'s, 'a> Told<'_, 's, 'a> {
     fn filtered(&self, interface: &str, network: Prefix) -> Finding {
         let (setting, place) = filter_place(self.host, interface, "rp_filter");
         let message = format!(
-            "what arrives on {interface} from {network} is dropped by the reverse path filter, as the way back \
-             does not leave by {interface}: {}",
+            "what arrives on {interface} from {network} is dropped by the reverse path filter, as the route \
+             back does not leave by {interface}: {}",
             self.who()
         );
         self.new("rp_filter", "will-drop", Severity::Error, message)
@@ -259,7 +280,7 @@ impl<'s, 'a> Told<'_, 's, 'a> {
             .at(place)
             .on(interface)
             .advise(format!(
-                "lead the way back to {network} over {interface}, or set the filter of all and {interface} to 2"
+                "lead the route back to {network} over {interface}, or set the filter of all and {interface} to 2"
             ))
             .sourced("ip-sysctl.rst; RFC 3704, section 2; simulated")
     }

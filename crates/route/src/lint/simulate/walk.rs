@@ -19,6 +19,9 @@ use crate::forwarding::{
     node::Received,
 };
 
+/// Hosts on a path at most: the TTL that Linux gives (`ip_default_ttl`).
+const MOST_HOPS: usize = 64;
+
 /// What became of the packets of one pair.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
@@ -200,8 +203,9 @@ impl<'a> Walker<'_, '_, 'a> {
         };
         // A request over IPv6 keeps the route of the lookup without a source;
         // over IPv4 there is a second one with it (`ip_route_connect`).
-        let asks_without = is_request && destination.is_ipv6();
-        let packet = Packet { source: (!asks_without).then_some(source), destination, mark, input: None };
+        let is_without_source = is_request && destination.is_ipv6();
+        let packet =
+            Packet { source: (!is_without_source).then_some(source), destination, mark, input: None };
         self.step(&mut travel, from, &packet, None);
         travel
     }
@@ -306,7 +310,7 @@ impl<'a> Walker<'_, '_, 'a> {
             travel.stop(owner, What::DoesNotForward { ipv6 });
             return;
         }
-        if !travel.done.insert((owner, input)) {
+        if travel.trail.len() > MOST_HOPS || !travel.done.insert((owner, input)) {
             return;
         }
         travel.trail.push(owner);
@@ -367,6 +371,14 @@ impl<'a> Walker<'_, '_, 'a> {
         let Taken { sender, via, .. } = taken;
         let network = travel.network;
         let fabric = &self.site.facts.fabric;
+        if let Some(gateway) = fabric.gateway(via)
+            && let Some(owner) =
+                self.site.facts.hosts.iter().position(|host| host.subject.name == gateway.name)
+            && self.site.view(owner).knows_addresses(None, via)
+        {
+            travel.stop(owner, What::LacksAddress { via });
+            return;
+        }
         let is_nobodys = if fabric.networks.iter().any(|it| it.prefix.contains(via)) {
             fabric.gateway(via).is_none()
         } else {

@@ -195,6 +195,19 @@ proptest! {
     }
 }
 
+/// A gateway that lacks an address by which the fabric makes it one.
+#[test]
+fn the_fabric_knows_whose_address_is_missing() {
+    let fabric = made(2, ReturnPath::Alias, Multipath::Group, "off");
+    let mut hosts = planned(&fabric);
+    let gateway = hosts.iter_mut().find(|host| host.name == "g1").unwrap();
+    let link = gateway.routing.interfaces.iter_mut().find(|it| it.name == "b0").unwrap();
+    link.addresses.retain(|address| address.value.address.is_ipv6());
+    let report = lint(&hosts, Some(&fabric), &MuteList::default());
+    let found: Vec<_> = report.findings.iter().map(|it| (it.host.as_deref(), it.id.as_str())).collect();
+    assert_eq!(found, [(Some("g1"), "address:routing:missing")], "{:#?}", report.findings);
+}
+
 /// Hosts of a class are walked once: many equal ones take no longer.
 #[test]
 fn many_hosts_are_walked_by_class() {
