@@ -48,9 +48,8 @@ pub(super) fn findings(
                 |other: &Cause| other.at == *host && matches!(other.what, What::LacksAddress { .. });
             let lacks_address =
                 matches!(cause.what, What::NoRoute { .. }) && causes.counted.keys().any(is_missing);
-            if !lacks_address
-                && !is_explained(site, *host, cause, by_host.get(site.name(*host)).map_or(&[], Vec::as_slice))
-            {
+            let local = by_host.get(site.name(*host)).map_or(&[][..], Vec::as_slice);
+            if !lacks_address && !is_explained(site, *host, cause, local) {
                 let draft = Draft { site, host: site.view(*host), at: *host, cause, affected };
                 findings.push(draft.finding());
             }
