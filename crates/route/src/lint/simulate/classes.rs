@@ -1,4 +1,4 @@
-//! Classes of hosts that no lookup tells apart: alike in all but their own
+//! Classes of hosts that no lookup distinguishes: alike in all but their own
 //! addresses, and these in the same prefixes of every route and rule of every
 //! host. One of each is walked for all.
 
@@ -64,7 +64,7 @@ fn key(view: &View<'_>, prefixes: &Prefixes) -> u64 {
     hasher.finish()
 }
 
-/// Every prefix by which some host tells packets apart.
+/// Every prefix by which some host distinguishes packets.
 #[derive(Debug, Default)]
 struct Prefixes {
     known: HashMap<Prefix, usize>,

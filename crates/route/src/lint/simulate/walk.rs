@@ -33,7 +33,7 @@ pub(super) struct Outcome {
     pub(super) not_understood: BTreeSet<usize>,
 }
 
-/// Packets of one source and destination on their way to a host.
+/// Packets of one source and destination, followed to a host.
 struct Travel<'p> {
     source: IpAddr,
     destination: IpAddr,
@@ -140,7 +140,7 @@ impl<'a> Walker<'_, '_, 'a> {
                     first = None;
                     break;
                 }
-                // Where the mark is not known, one way back that works is enough.
+                // Where the mark is not known, one route back that works is enough.
                 back.causes.dedup();
                 first.get_or_insert(back);
             }

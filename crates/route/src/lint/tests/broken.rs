@@ -219,7 +219,7 @@ fn many_hosts_are_walked_by_class() {
     assert!(look(&hosts).findings.is_empty(), "{:#?}", look(&hosts).findings);
     let missing = look(&hosts).missing;
     assert!(!missing.iter().any(|it| it.contains("were walked")), "{missing:?}");
-    // All that lack the same are each told of it, once.
+    // Each host that lacks it has one finding.
     for host in hosts.iter_mut().filter(|host| host.name.starts_with('c')) {
         host.routing
             .routes

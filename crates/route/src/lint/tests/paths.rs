@@ -124,7 +124,7 @@ fn each_break_is_said_of_the_host_that_has_it() {
     }
 }
 
-/// A hundred hosts that lack the way back to one are one finding.
+/// A hundred clients that lack the route back to one are one finding.
 #[test]
 fn one_cause_is_one_finding() {
     let mut hosts = with("s201", "route 10.1.0.0/24 via 10.2.0.1,10.2.0.2 dev e0\n", "");
