@@ -97,9 +97,12 @@ impl<'a> Facts<'a> {
     fn sender_to(&self, host: &View<'_>, is_ipv4: bool) -> Option<(&View<'a>, &Sender<'a>)> {
         let own = host.own.iter().filter(|own| own.is_ipv4() == is_ipv4);
         let senders = own.filter_map(|own| self.senders.get(own)).flatten();
+        // Where hosts at the destination were given, the simulation knows whether
+        // the next hop or whoever sends to it is mistaken.
         let others = senders.filter(|sender| {
+            let destination = sender.route.destination;
             !std::ptr::eq(&self.hosts[sender.host], host)
-                && host.may_lead(sender.via, sender.route.destination)
+                && (host.may_lead(sender.via, destination) || !self.is_anybodys(destination))
         });
         let first = others.min_by_key(|sender| (sender.host, sender.hop))?;
         Some((&self.hosts[first.host], first))

@@ -141,7 +141,7 @@ impl<'s, 'a> Draft<'_, 's, 'a> {
         self.host.routing.routes.get(number)
     }
 
-    fn new(&self, key: &str, cause: &str, severity: Severity, message: String) -> Finding {
+    fn broken(&self, key: &str, cause: &str, severity: Severity, message: String) -> Finding {
         finding(self.host, key, FindingClass::Routing, cause, severity, message)
     }
 
@@ -174,7 +174,7 @@ impl<'s, 'a> Draft<'_, 's, 'a> {
 
     fn no_route(&self, network: Prefix) -> Finding {
         let message = format!("no route to {network}: {}", self.who());
-        self.new(ROUTE, "no-route", Severity::Error, message)
+        self.broken(ROUTE, "no-route", Severity::Error, message)
             .of(network.to_string())
             .advise(self.proposal(network))
             .sourced("ip-route(8); simulated")
@@ -188,7 +188,7 @@ impl<'s, 'a> Draft<'_, 's, 'a> {
             (Severity::Warning, "goes by a wider route to where no host was given")
         };
         let message = format!("{part} is part of {network} only, and the rest {rest}: {}", self.who());
-        let finding = self.new(ROUTE, "leaves-hosts-out", severity, message);
+        let finding = self.broken(ROUTE, "leaves-hosts-out", severity, message);
         self.about(finding, Some(route), None)
             .advise(format!("write {network} in place of {part}"))
             .sourced("ip-route(8); simulated")
@@ -201,7 +201,7 @@ impl<'s, 'a> Draft<'_, 's, 'a> {
         };
         let message = format!("what goes to {network} meets a {kind} {what}: {}", self.who());
         let cause = if kind == "blackhole" { "black-hole" } else { kind };
-        let finding = self.new(key, cause, Severity::Error, message);
+        let finding = self.broken(key, cause, Severity::Error, message);
         let finding = match (route, rule.and_then(|rule| self.host.routing.rules.get(rule))) {
             (None, Some(rule)) => finding.of(words::rule(rule)).at(rule.place.as_ref()),
             _ => self.about(finding, route, None),
@@ -214,7 +214,7 @@ impl<'s, 'a> Draft<'_, 's, 'a> {
     fn does_not_forward(&self, ipv6: bool) -> Finding {
         let key = if ipv6 { "net.ipv6.conf.all.forwarding" } else { "net.ipv4.ip_forward" };
         let message = format!("is sent packets for others and does not forward: {}", self.who());
-        self.new(key, "gateway-does-not-forward", Severity::Error, message)
+        self.broken(key, "gateway-does-not-forward", Severity::Error, message)
             .at(self.host.sysctl(key).and_then(|value| value.place.as_ref()))
             .advise(format!("set {key} to 1"))
             .sourced("ip-sysctl.rst; simulated")
@@ -227,7 +227,7 @@ impl<'s, 'a> Draft<'_, 's, 'a> {
             _ => format!("which does not forward and is not on {network}"),
         };
         let message = format!("{via} is {}, {why}: {}", self.site.name(owner), self.who());
-        let finding = self.new(GATEWAY, "wrong-host", Severity::Error, message);
+        let finding = self.broken(GATEWAY, "wrong-host", Severity::Error, message);
         self.about(finding, Some(route), Some(via))
             .advise(self.instead(network))
             .sourced("ip-route(8); simulated")
@@ -240,7 +240,7 @@ impl<'s, 'a> Draft<'_, 's, 'a> {
             (Severity::Error, "no gateway of the fabric has it")
         };
         let message = format!("next hop {via}: {who}; it {}", self.who());
-        let finding = self.new(GATEWAY, "nobody-has-it", severity, message);
+        let finding = self.broken(GATEWAY, "nobody-has-it", severity, message);
         self.about(finding, Some(route), Some(via))
             .advise(self.instead(network))
             .sourced("ip-route(8); simulated")
@@ -248,7 +248,7 @@ impl<'s, 'a> Draft<'_, 's, 'a> {
 
     fn lacks_address(&self, via: IpAddr) -> Finding {
         let message = format!("the fabric gives it {via}, and it does not have that address: {}", self.who());
-        self.new("address", "missing", Severity::Error, message)
+        self.broken("address", "missing", Severity::Error, message)
             .of(via.to_string())
             .advise(format!("ip address add {via} with the length of its network"))
             .sourced("the fabric file; simulated")
@@ -274,7 +274,7 @@ impl<'s, 'a> Draft<'_, 's, 'a> {
              back does not leave by {interface}: {}",
             self.who()
         );
-        self.new("rp_filter", "will-drop", Severity::Error, message)
+        self.broken("rp_filter", "will-drop", Severity::Error, message)
             .of(setting)
             .at(place)
             .on(interface)
@@ -289,7 +289,7 @@ impl<'s, 'a> Draft<'_, 's, 'a> {
             "{network} is taken for the link of {interface}, and its hosts are not there: {}",
             self.who()
         );
-        let finding = self.new(ROUTE, "not-on-the-link", Severity::Error, message);
+        let finding = self.broken(ROUTE, "not-on-the-link", Severity::Error, message);
         self.about(finding, route, None)
             .on(interface)
             .advise(format!("delete it, or go by a gateway: {}", self.proposal(network)))
@@ -301,7 +301,7 @@ impl<'s, 'a> Draft<'_, 's, 'a> {
         let round = names.collect::<Vec<_>>().join(" to ");
         let message =
             format!("packets to {network} go round, {round}, until their TTL is used up: {}", self.who());
-        let finding = self.new(ROUTE, "loop", Severity::Error, message);
+        let finding = self.broken(ROUTE, "loop", Severity::Error, message);
         self.about(finding, route, None)
             .advise(format!("let one of them lead to {network} without the others"))
             .sourced("RFC 1812, section 5.3.1; simulated")

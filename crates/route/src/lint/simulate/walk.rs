@@ -70,7 +70,7 @@ impl<'a> Walker<'_, '_, 'a> {
     pub(super) fn walk(&self, client: usize, server: usize, address: IpAddr) -> Outcome {
         let mut first = None;
         for source in self.sources(client, address) {
-            let outcome = self.from_source(client, server, source, address);
+            let outcome = self.there_and_back(client, server, source, address);
             if outcome.causes.is_empty() {
                 return outcome;
             }
@@ -122,7 +122,7 @@ impl<'a> Walker<'_, '_, 'a> {
         sources
     }
 
-    fn from_source(&self, client: usize, server: usize, source: IpAddr, address: IpAddr) -> Outcome {
+    fn there_and_back(&self, client: usize, server: usize, source: IpAddr, address: IpAddr) -> Outcome {
         let mut outcome = Outcome::default();
         let there = self.follow(client, source, address, server, 0, true);
         let arrivals = there.arrivals.clone();
