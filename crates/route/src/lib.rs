@@ -6,6 +6,7 @@
 pub mod difference;
 pub mod effective;
 pub mod fabric;
+pub mod forwarding;
 pub mod guard;
 pub mod lint;
 pub mod live;

@@ -12,6 +12,7 @@ use clearstream_route::{
     lint::{self, Subject},
     planner::Planner,
     read,
+    render::{FolderWriter, Format},
 };
 use clearstream_schema::{
     fabric::{HostRole, ReturnPath},
@@ -221,6 +222,37 @@ fn planned_hosts_have_no_finding() {
             let is_meant = wants_none && fabric.is_none();
             report.findings.retain(|finding| !(is_meant && finding.id == "return:routing:asymmetric"));
             assert!(report.findings.is_empty(), "{name}: {:#?}", report.findings);
+        }
+    }
+}
+
+/// What every renderer writes reads back as hosts between which all paths work.
+#[test]
+fn rendered_files_have_no_broken_path() {
+    for name in ["gateways-6", "dual-stack", "cumulus-wolf"] {
+        let fabric = fabric::load(name).unwrap();
+        let planner = Planner::new(&fabric);
+        let few = (0..fabric.file().classes.len()).flat_map(|class| {
+            let most = if fabric.file().classes[class].role == HostRole::Gateway { 64 } else { 2 };
+            fabric.class_hosts(class).take(most).collect::<Vec<_>>()
+        });
+        let routings: Vec<_> = few.map(|host| planner.routing(host)).collect();
+        for format in Format::ALL {
+            let parent = tempfile::tempdir().unwrap();
+            let out = parent.path().join("out");
+            let mut writer = FolderWriter::create(&out, format).unwrap();
+            writer.add(&routings, &|routing| ("class".to_owned(), routing.clone())).unwrap();
+            writer.finish().unwrap();
+            let hosts = lint::of_files(read::folder(&out).unwrap(), name, &Assumed::default());
+            assert_eq!(hosts.len(), routings.len(), "{name} {format}");
+            for fabric in [None, Some(&fabric)] {
+                let mut report = look(&hosts, fabric);
+                report.findings.retain(|it| it.severity == Severity::Error || it.id.starts_with("gateway:"));
+                assert!(report.findings.is_empty(), "{name} {format}: {:#?}", report.findings);
+                let is_path =
+                    |missing: &&String| missing.starts_with("paths") || missing.starts_with("some paths");
+                assert_eq!(report.missing.iter().find(is_path), None, "{name} {format}");
+            }
         }
     }
 }

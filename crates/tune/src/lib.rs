@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod kernel_config;
 pub mod knowledge;
 mod lint;
 mod mute;
@@ -24,5 +25,7 @@ pub use lint::{lint, of_given_lines};
 pub use mute::{MuteList, ParseMuteError};
 pub use recommend::{Profile, recommend};
 pub use sarif::sarif;
-pub use state::{Assignment, Assumed, Given, GivenQueue, HostState, Interface, Reader, Tuned, Value};
+pub use state::{
+    Assignment, Assumed, Given, GivenOption, GivenQueue, HostState, Interface, Reader, Tuned, Value,
+};
 pub use version::{KernelVersion, ParseVersionError};

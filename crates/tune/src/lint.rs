@@ -29,7 +29,7 @@ pub fn lint(state: &HostState, goal: Option<&PathGoal>, mute: &MuteList) -> Lint
         subject: state.subject.clone(),
         kernel: state.release.clone(),
         goal: goal.copied(),
-        setting_count: state.values.len().max(state.given.len()) as u64,
+        setting_count: (state.values.len().max(state.given.len()) + state.options.len()) as u64,
         muted_count: (before - findings.len()) as u64,
         findings,
         missing: state.missing.clone(),

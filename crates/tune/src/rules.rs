@@ -2,6 +2,7 @@
 //! find. Order is of no account; findings are sorted afterwards.
 
 mod buffers;
+mod kernel_options;
 mod lines;
 mod links;
 mod locality;
@@ -31,6 +32,7 @@ const RULES: &[Rule] = &[
     lines::traps,
     lines::set_twice,
     lines::includes,
+    kernel_options::options,
     single::unknown,
     single::presence,
     single::words,

@@ -14,6 +14,7 @@ pub use self::{
     interface::Interface,
 };
 use crate::{
+    kernel_config::OptionValue,
     knowledge::Knowledge,
     syntax::{self, Format, Slip, Statement, Trap},
     version::KernelVersion,
@@ -50,6 +51,15 @@ pub struct GivenQueue {
     pub interface: Option<String>,
     /// Packets.
     pub packet_count: u64,
+}
+
+/// An option of a kernel's configuration that a file sets or leaves out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GivenOption {
+    /// Where.
+    pub place: Place,
+    /// Its value.
+    pub value: OptionValue,
 }
 
 /// What tuned is told to do on the host.
@@ -101,6 +111,8 @@ pub struct HostState {
     pub given: Vec<Given>,
     /// Transmit queues of the files that were given.
     pub given_queues: Vec<GivenQueue>,
+    /// Options of the kernel configuration that was given, by their full names.
+    pub options: BTreeMap<String, GivenOption>,
     /// Lines that could not be read.
     pub slips: Vec<(String, Slip)>,
     /// Profiles that a given file builds on.
@@ -162,6 +174,9 @@ impl HostState {
             interface: set.interface,
             packet_count: set.packet_count,
         }));
+        for (line, name, value) in parsed.options {
+            self.options.insert(name, GivenOption { place: place(line), value });
+        }
         self.includes.extend(parsed.includes.into_iter().map(|name| (file.to_owned(), name)));
         self.slips.extend(parsed.slips.into_iter().map(|slip| (file.to_owned(), slip)));
     }

@@ -6,6 +6,8 @@ mod list;
 mod script;
 mod tuned;
 
+use crate::kernel_config::OptionValue;
+
 /// How a file is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
@@ -91,6 +93,8 @@ pub struct Parsed {
     pub statements: Vec<Statement>,
     /// Transmit queues that it sets.
     pub queue_lengths: Vec<QueueLength>,
+    /// Options of a kernel's configuration, with their lines.
+    pub options: Vec<(u32, String, OptionValue)>,
     /// Profiles that it builds on (tuned's `include`).
     pub includes: Vec<String>,
     /// Lines that could not be read.
@@ -104,6 +108,7 @@ pub fn parse(text: &str) -> Parsed {
         format,
         statements: Vec::new(),
         queue_lengths: Vec::new(),
+        options: Vec::new(),
         includes: Vec::new(),
         slips: Vec::new(),
     };

@@ -135,7 +135,7 @@ fn networks(host: &View<'_>) -> BTreeSet<Prefix> {
 
 /// A number for all that makes a host like another. Which addresses it has
 /// does not count, nor which of them its rules are for, nor the files it was read from.
-fn kind(host: &View<'_>) -> u64 {
+pub(super) fn kind(host: &View<'_>) -> u64 {
     let mut hasher = DefaultHasher::new();
     host.attached.hash(&mut hasher);
     for interface in &host.routing.interfaces {

@@ -31,6 +31,7 @@ pub(super) struct Gateway {
     pub(super) name: String,
     pub(super) addresses: Vec<IpAddr>,
     pub(super) stateful: bool,
+    weight: u16,
 }
 
 /// Networks between which gateways carry.
@@ -50,6 +51,8 @@ pub(super) struct FabricFacts {
     by_name: HashMap<String, usize>,
     storage: HashSet<String>,
     between: Vec<Between>,
+    /// Prefixes of one family that its routes join.
+    joined: Vec<[Prefix; 2]>,
 }
 
 impl FabricFacts {
@@ -69,19 +72,36 @@ impl FabricFacts {
             facts.by_name.insert(gateway.name.clone(), at);
             facts.by_address.extend(addresses.iter().map(|address| (*address, at)));
             let (name, stateful) = (gateway.name.clone(), gateway.stateful);
-            facts.gateways.push(Gateway { name, addresses, stateful });
+            facts.gateways.push(Gateway { name, addresses, stateful, weight: gateway.weight });
         }
         for host in fabric.hosts().filter(|host| fabric.class(*host).role == HostRole::Storage) {
             facts.storage.insert(fabric.host_name(host));
         }
         let planner = Planner::new(fabric);
         facts.between = (0..fabric.file().routes.len()).map(|route| between(&planner, route)).collect();
+        for route in 0..fabric.file().routes.len() {
+            let [left, right] = fabric.route(route).1.map(|network| &fabric.network(network).prefixes);
+            for prefix in left {
+                let alike = right.iter().filter(|other| other.address.is_ipv4() == prefix.address.is_ipv4());
+                facts.joined.extend(alike.map(|other| [*prefix, *other]));
+            }
+        }
         facts
+    }
+
+    /// Prefixes of networks that are joined by gateways, of one family each.
+    pub(super) fn joined(&self) -> impl Iterator<Item = [Prefix; 2]> + '_ {
+        self.joined.iter().copied()
     }
 
     /// The gateway that has an address.
     pub(super) fn gateway(&self, address: IpAddr) -> Option<&Gateway> {
         self.by_address.get(&address).map(|at| &self.gateways[*at])
+    }
+
+    /// Weight of a gateway by its name.
+    pub(super) fn weight(&self, name: &str) -> Option<u32> {
+        self.by_name.get(name).map(|at| u32::from(self.gateways[*at].weight))
     }
 
     /// A host of the fabric that forwards.

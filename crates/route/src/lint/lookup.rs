@@ -9,43 +9,19 @@ use clearstream_schema::{
 };
 
 use super::view::{ResolvedHop, View, covers};
-use crate::planner::lookup::{Found, Packet, Verdict};
+use crate::forwarding::lookup::{Packet, Verdict};
 
 impl<'a> View<'a> {
     /// The route over gateways by which the host sends to an address; absent
     /// when it sends to a neighbour, nowhere, or by what is not understood.
     pub(super) fn sends_by(&self, source: Option<IpAddr>, destination: IpAddr) -> Option<&'a RouteEntry> {
-        let found = self.lookup.find(&Packet { source, destination, mark: 0, input: None });
-        matches!(found.verdict, Verdict::Gateways(..)).then(|| self.route_of(&found, destination))?
-    }
-
-    /// The route of a table that was found.
-    fn route_of(&self, found: &Found<'_>, destination: IpAddr) -> Option<&'a RouteEntry> {
-        let routes = self.tables.get(&found.table)?.iter().copied();
-        let matching = routes.filter(|route| route.destination.contains(destination));
-        matching.min_by_key(|route| (std::cmp::Reverse(route.destination.length), route.metric))
-    }
-
-    /// Interfaces that a packet leaves by.
-    pub(super) fn outputs(&self, verdict: &Verdict<'a>) -> Vec<&'a str> {
-        match verdict {
-            Verdict::Link(interface) => vec![interface],
-            Verdict::Gateways(ways, _) => {
-                let of = |way: &crate::planner::lookup::Way<'a>| self.interface_by(way.interface, way.via);
-                ways.iter().filter_map(of).collect()
-            }
-            _ => Vec::new(),
-        }
+        let found = self.node.lookup.find(&Packet { source, destination, mark: 0, input: None });
+        matches!(found.verdict, Verdict::Gateways(..)).then_some(found.route)?
     }
 
     /// The interface of a gateway: as said, else that of the network it is in.
     pub(super) fn interface_of(&self, hop: &ResolvedHop<'a>) -> Option<&'a str> {
-        self.interface_by(hop.interface, hop.via)
-    }
-
-    fn interface_by(&self, said: Option<&'a str>, via: IpAddr) -> Option<&'a str> {
-        let in_network = || self.attached.iter().find(|(_, network)| network.contains(via));
-        said.or_else(|| in_network().map(|(interface, _)| *interface))
+        self.node.interface_to(hop.interface, hop.via)
     }
 }
 

@@ -10,6 +10,7 @@ mod among;
 mod fabric;
 mod lookup;
 mod rules;
+mod simulate;
 mod subjects;
 mod view;
 mod words;
@@ -96,7 +97,13 @@ impl<'a> Facts<'a> {
     fn sender_to(&self, host: &View<'_>, is_ipv4: bool) -> Option<(&View<'a>, &Sender<'a>)> {
         let own = host.own.iter().filter(|own| own.is_ipv4() == is_ipv4);
         let senders = own.filter_map(|own| self.senders.get(own)).flatten();
-        let others = senders.filter(|sender| !std::ptr::eq(&self.hosts[sender.host], host));
+        // Where hosts at the destination were given, the simulation knows whether
+        // the next hop or whoever sends to it is mistaken.
+        let others = senders.filter(|sender| {
+            let destination = sender.route.destination;
+            !std::ptr::eq(&self.hosts[sender.host], host)
+                && (host.may_lead(sender.via, destination) || !self.is_anybodys(destination))
+        });
         let first = others.min_by_key(|sender| (sender.host, sender.hop))?;
         Some((&self.hosts[first.host], first))
     }
@@ -141,6 +148,8 @@ pub fn lint(hosts: &[Subject], fabric: Option<&Fabric>, mute: &MuteList) -> Lint
         fabric: fabric.map_or_else(FabricFacts::default, FabricFacts::new),
     };
     let mut findings = rules::run(&facts);
+    let simulated = simulate::simulate(&facts, &findings);
+    findings.extend(simulated.findings);
     if hosts.len() == 1 {
         findings.iter_mut().for_each(|finding| finding.host = None);
     }
@@ -158,7 +167,7 @@ pub fn lint(hosts: &[Subject], fabric: Option<&Fabric>, mute: &MuteList) -> Lint
         setting_count: hosts.iter().map(setting_count).sum(),
         muted_count: (before - findings.len()) as u64,
         findings,
-        missing: missing(hosts, &facts.compared),
+        missing: missing(hosts, &facts.compared, simulated.notices),
     }
 }
 
@@ -184,7 +193,7 @@ fn setting_count(host: &Subject) -> u64 {
     (routing.routes.len() + routing.rules.len() + routing.nexthops.len() + addresses + sysctls) as u64
 }
 
-fn missing(hosts: &[Subject], compared: &Compared) -> Vec<String> {
+fn missing(hosts: &[Subject], compared: &Compared, notices: Vec<String>) -> Vec<String> {
     let named = |host: &Subject, part: &String| match hosts.len() {
         1 => part.clone(),
         _ => format!("{}: {part}", host.name),
@@ -196,7 +205,7 @@ fn missing(hosts: &[Subject], compared: &Compared) -> Vec<String> {
              kinds first: what only two rare kinds show together was not looked for"
         )
     });
-    parts.chain(cut).collect()
+    parts.chain(cut).chain(notices).collect()
 }
 
 /// A finding about a host, to be completed.

@@ -15,7 +15,7 @@ use clearstream_schema::{
 };
 
 use super::Subject;
-use crate::planner::lookup::Lookup;
+use crate::forwarding::node::Node;
 
 /// A gateway that a route goes by, whichever way it is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,32 +39,25 @@ pub(super) struct View<'a> {
     pub(super) tables: BTreeMap<u32, Vec<&'a RouteEntry>>,
     /// Priority that each rule has or gets, in the order of `routing.rules`.
     pub(super) priorities: Vec<u32>,
-    pub(super) lookup: Lookup<'a>,
+    /// Lookups and source validation.
+    pub(super) node: Node<'a>,
     nexthops: HashMap<u32, &'a Nexthop>,
 }
 
 impl<'a> View<'a> {
     pub(super) fn new(subject: &'a Subject) -> Self {
         let routing = &subject.routing;
-        let mut own = BTreeSet::new();
-        let mut attached = Vec::new();
-        for interface in &routing.interfaces {
-            for address in &interface.addresses {
-                own.insert(address.value.address);
-                let is_host = address.value == Prefix::host(address.value.address);
-                if !is_host && !attached.contains(&(interface.name.as_str(), address.value.network())) {
-                    attached.push((interface.name.as_str(), address.value.network()));
-                }
-            }
-        }
+        let addresses = routing.interfaces.iter().flat_map(|interface| &interface.addresses);
+        let own = addresses.map(|address| address.value.address).collect();
+        let node = Node::new(routing);
+        let attached = node.attached.clone();
         let mut tables: BTreeMap<u32, Vec<&RouteEntry>> = BTreeMap::new();
         for route in &routing.routes {
             tables.entry(route.table).or_default().push(route);
         }
         let nexthops = routing.nexthops.iter().map(|nexthop| (nexthop.id, nexthop)).collect();
         let priorities = priorities(&routing.rules);
-        let lookup = Lookup::new(routing);
-        Self { subject, routing, own, attached, tables, priorities, lookup, nexthops }
+        Self { subject, routing, own, attached, tables, priorities, node, nexthops }
     }
 
     /// Gateways of a route, in their order; none for one on the link.
@@ -120,6 +113,24 @@ impl<'a> View<'a> {
         })
     }
 
+    /// Whether the host can take packets for others on that are sent to one of
+    /// its addresses: it is on the network that they are for, has a route
+    /// there, or is on several networks where they may be for any.
+    pub(super) fn may_lead(&self, via: IpAddr, destination: Prefix) -> bool {
+        let mut beyond = self.attached.iter().filter(|(_, network)| {
+            network.address.is_ipv4() == via.is_ipv4() && !network.contains(via) && !is_of_the_link(*network)
+        });
+        // A route back by the link that packets come from is an end's own.
+        let leaves = |hop: &ResolvedHop<'_>| {
+            !self.attached.iter().any(|(_, network)| network.contains(via) && network.contains(hop.via))
+        };
+        let has_route = || {
+            let mut routes = self.routing.routes.iter().filter(|route| route.destination.length > 0);
+            routes.any(|route| overlap(route.destination, destination) && self.hops(route).iter().any(leaves))
+        };
+        beyond.any(|(_, network)| destination.length == 0 || overlap(*network, destination)) || has_route()
+    }
+
     /// Whether any address of an interface is known; of any interface for `None`.
     pub(super) fn knows_addresses(&self, interface: Option<&str>, like: IpAddr) -> bool {
         self.attached.iter().any(|(name, network)| {
@@ -146,15 +157,6 @@ impl<'a> View<'a> {
     /// The seed of the hash that chooses a gateway, where one is set: 0 means random.
     pub(super) fn hash_seed(&self) -> Option<i64> {
         self.number("net.ipv4.fib_multipath_hash_seed").filter(|seed| *seed != 0)
-    }
-
-    /// A sysctl of an interface (`net.FAMILY.conf.INTERFACE.NAME`): its own
-    /// value, else what `default` gives to an interface that appears later.
-    pub(super) fn interface_number(&self, family: &str, interface: &str, name: &str) -> Option<i64> {
-        // sysctl(8): a dot inside a name is written as a slash.
-        let escaped = interface.replace('.', "/");
-        self.number(&format!("net.{family}.conf.{escaped}.{name}"))
-            .or_else(|| self.number(&format!("net.{family}.conf.default.{name}")))
     }
 
     /// Everything that routing holds was read: what is not there is not there.
@@ -192,6 +194,14 @@ fn priorities(rules: &[RuleEntry]) -> Vec<u32> {
             priority
         })
         .collect()
+}
+
+/// Loopback and link-local networks.
+fn is_of_the_link(network: Prefix) -> bool {
+    match network.address {
+        IpAddr::V4(address) => address.is_loopback() || address.is_link_local(),
+        IpAddr::V6(address) => address.is_loopback() || address.is_unicast_link_local(),
+    }
 }
 
 /// Whether two networks have addresses in common.

@@ -7,7 +7,7 @@ use clearstream_schema::{
     fabric::{Multipath, ReturnPath},
     routing::{HostRouting, NexthopTarget, RouteAction},
 };
-use clearstream_tune::KernelVersion;
+use clearstream_tune::{KernelVersion, kernel_config};
 
 /// Nexthop objects and groups: `ip nexthop` (Linux 5.3).
 pub const GROUP_SINCE: KernelVersion = KernelVersion::new(5, 3, 0);
@@ -37,11 +37,8 @@ impl KernelFeatures {
     /// (`/boot/config-*`, `/proc/config.gz` unpacked).
     pub fn read(release: Option<&str>, configuration: Option<&str>) -> Self {
         let options = configuration.map(|text| {
-            let set = |line: &str| {
-                let (name, value) = line.trim().split_once('=')?;
-                matches!(value, "y" | "m").then(|| name.to_owned())
-            };
-            text.lines().filter_map(set).collect()
+            let lines = text.lines().filter_map(kernel_config::read_line);
+            lines.filter(|(name, value)| kernel_config::is_set(name, value)).map(|(name, _)| name).collect()
         });
         Self { release: release.and_then(|text| text.parse().ok()), options }
     }

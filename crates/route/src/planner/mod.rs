@@ -6,7 +6,6 @@ pub mod choice;
 pub mod hash;
 mod host;
 pub mod kernel;
-pub mod lookup;
 pub mod loss;
 mod notices;
 mod pairs;
@@ -32,6 +31,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use self::{choice::Choice, host::Draft, kernel::KernelFeatures, shares::Population, tuning::Tuning};
 use crate::fabric::{Fabric, HostId};
+pub use crate::forwarding::lookup;
 
 /// Plans the hosts of a fabric.
 #[derive(Debug)]

@@ -6,15 +6,17 @@ use std::{collections::HashMap, net::IpAddr};
 use clearstream_schema::{
     fabric::ReturnPath,
     route_plan::Counterexample,
-    routing::{HostRouting, Resilient, RoutingInterface},
+    routing::{HostRouting, Resilient},
 };
 
-use super::{
-    Planner,
-    lookup::{Lookup, Packet, Verdict, Way},
-    pairs::Pair,
+use super::{Planner, pairs::Pair};
+use crate::{
+    fabric::HostId,
+    forwarding::{
+        lookup::{Lookup, Packet, Verdict, Way},
+        node::{Node, Received, ReverseFilter},
+    },
 };
-use crate::fabric::HostId;
 
 /// Gateways of a route by their numbers, with what they route by.
 pub(super) fn forwarders(
@@ -30,20 +32,20 @@ pub(super) fn forwarders(
 pub(super) struct Walker<'w> {
     planner: &'w Planner<'w>,
     index: usize,
-    forwarders: HashMap<usize, (&'w HostRouting, Lookup<'w>)>,
+    forwarders: HashMap<usize, Node<'w>>,
     /// Gateways by their addresses.
     owners: HashMap<IpAddr, usize>,
 }
 
 /// A client and a server, ready for lookups.
 pub(super) struct Walk<'r> {
-    client: (&'r HostRouting, Lookup<'r>),
-    server: (&'r HostRouting, Lookup<'r>),
+    client: Node<'r>,
+    server: Node<'r>,
 }
 
 impl<'r> Walk<'r> {
     pub(super) fn new(client: &'r HostRouting, server: &'r HostRouting) -> Self {
-        Self { client: (client, Lookup::new(client)), server: (server, Lookup::new(server)) }
+        Self { client: Node::new(client), server: Node::new(server) }
     }
 }
 
@@ -71,7 +73,7 @@ impl<'w> Walker<'w> {
                 owners.insert(address.value.address, *number);
             }
         }
-        let ready = |(number, routing): &'w (usize, HostRouting)| (*number, (routing, Lookup::new(routing)));
+        let ready = |(number, routing): &'w (usize, HostRouting)| (*number, Node::new(routing));
         Self { planner, index, forwarders: forwarders.iter().map(ready).collect(), owners }
     }
 
@@ -121,7 +123,7 @@ impl<'w> Walker<'w> {
     }
 
     fn request(&self, request: &Request<'_>, turn: Option<usize>) -> Result<u64, Counterexample> {
-        let (client, lookup) = &request.walk.client;
+        let (client, lookup) = (request.walk.client.routing, &request.walk.client.lookup);
         let there = Packet::sent(request.source, request.address);
         let choice = self.ways(lookup, &there).map_err(|problem| {
             self.counterexample(
@@ -144,25 +146,22 @@ impl<'w> Walker<'w> {
 
     /// One request over one gateway, and its reply.
     fn over(&self, request: &Request<'_>, choice: &Choice<'_>, gateway: usize) -> Result<(), String> {
-        let (server, lookup) = &request.walk.server;
+        let Node { routing: server, lookup, .. } = &request.walk.server;
         let out = self.forwards(gateway, request.address)?;
-        let arrival = server.interfaces.iter().find(|interface| {
-            interface.addresses.iter().any(|address| address.value.address == request.address)
-        });
-        let Some(arrival) = arrival else {
+        let Some(arrival) = request.walk.server.interface_with(request.address) else {
             return Err(format!("{} does not have the address {}", server.host, request.address));
         };
         let back = Packet {
             source: Some(request.address),
             destination: request.source,
-            mark: self.mark(server, &arrival.name, gateway, out),
+            mark: self.mark(server, arrival, gateway, out),
             input: None,
         };
         let reply = self
             .ways(lookup, &back)
             .map_err(|problem| format!("{} has {problem} back to {}", server.host, request.source))?;
-        passes_filter(server, request.address, &reply.0)?;
-        passes_filter(request.walk.client.0, request.source, &choice.0)?;
+        passes_filter(&request.walk.server, request.source, request.address, back.mark)?;
+        passes_filter(&request.walk.client, request.address, request.source, 0)?;
         let mut returns = Vec::new();
         for way in &reply.0 {
             let number = self.owner(way)?;
@@ -185,7 +184,7 @@ impl<'w> Walker<'w> {
             ReturnPath::Alias | ReturnPath::ConnectionMark if returns == [gateway] => Ok(()),
             ReturnPath::Alias | ReturnPath::ConnectionMark => {
                 let names = returns.iter().map(|number| self.name(*number)).collect::<Vec<_>>().join(", ");
-                Err(format!("the reply of {} goes over {names}", request.walk.server.0.host))
+                Err(format!("the reply of {} goes over {names}", request.walk.server.routing.host))
             }
             ReturnPath::EqualSeed => self.choose_alike(request, choice, reply),
         }
@@ -199,7 +198,7 @@ impl<'w> Walker<'w> {
         choice: &Choice<'_>,
         reply: &Choice<'_>,
     ) -> Result<(), String> {
-        let (client, server) = (request.walk.client.0, request.walk.server.0);
+        let (client, server) = (request.walk.client.routing, request.walk.server.routing);
         let order = |choice: &Choice<'_>| -> Vec<(Option<usize>, u16)> {
             choice.0.iter().map(|way| (self.owners.get(&way.via).copied(), way.weight)).collect()
         };
@@ -269,14 +268,14 @@ impl<'w> Walker<'w> {
     /// A gateway forwards and has the destination on a link; gives the link.
     fn forwards(&self, gateway: usize, destination: IpAddr) -> Result<&'w str, String> {
         let name = || self.name(gateway);
-        let Some((routing, lookup)) = self.forwarders.get(&gateway) else {
+        let Some(node) = self.forwarders.get(&gateway) else {
             return Err(format!("{} is no gateway of this route", name()));
         };
         let key = if destination.is_ipv6() { "net.ipv6.conf.all.forwarding" } else { "net.ipv4.ip_forward" };
-        if routing.sysctls.get(key).is_none_or(|value| value.value != "1") {
+        if node.forwards(None, destination.is_ipv6()) != Some(true) {
             return Err(format!("{} does not forward: {key} is not 1", name()));
         }
-        match lookup.find(&Packet { source: None, destination, mark: 0, input: None }).verdict {
+        match node.lookup.find(&Packet { source: None, destination, mark: 0, input: None }).verdict {
             Verdict::Link(interface) => Ok(interface),
             other => Err(format!("{} does not have {destination} on a link: {other:?}", name())),
         }
@@ -284,7 +283,7 @@ impl<'w> Walker<'w> {
 
     /// Mark of the replies to what a gateway sent to an interface.
     fn mark(&self, server: &HostRouting, interface: &str, gateway: usize, out: &str) -> u32 {
-        let routing = self.forwarders.get(&gateway).map(|(routing, _)| *routing);
+        let routing = self.forwarders.get(&gateway).map(|node| node.routing);
         let sends = routing.and_then(|routing| routing.interfaces.iter().find(|link| link.name == out));
         let hardware = sends.and_then(|link| link.link_address.as_deref());
         let name = self.name(gateway);
@@ -309,7 +308,7 @@ impl<'w> Walker<'w> {
         problem: String,
     ) -> Counterexample {
         Counterexample {
-            client: request.walk.client.0.host.clone(),
+            client: request.walk.client.routing.host.clone(),
             server: self.planner.fabric.host_name(request.pair.server),
             address: Some(request.address),
             gateway: gateway.map(|number| self.name(number).to_owned()),
@@ -318,32 +317,16 @@ impl<'w> Walker<'w> {
     }
 }
 
-/// What arrives at an address of a host passes its reverse path filter: where
-/// the strict one is in force, one of the ways back leaves by the interface of
-/// arrival (RFC 3704, section 2.2; `fib_info_nh_uses_dev`). IPv6 has none.
-fn passes_filter(routing: &HostRouting, own: IpAddr, back: &[Way<'_>]) -> Result<(), String> {
-    let has = |interface: &&RoutingInterface| {
-        interface.addresses.iter().any(|address| address.value.address == own)
-    };
-    let Some(arrival) = routing.interfaces.iter().find(has) else { return Ok(()) };
-    let leaves = |way: &Way<'_>| way.interface.is_none_or(|interface| interface == arrival.name);
-    if own.is_ipv6() || !is_strict(routing, &arrival.name) || back.iter().any(leaves) {
+/// What arrives at an address of a host passes its source validation.
+fn passes_filter(node: &Node<'_>, source: IpAddr, own: IpAddr, mark: u32) -> Result<(), String> {
+    let Some(input) = node.interface_with(own) else { return Ok(()) };
+    let packet = Received { source, destination: Some(own), mark, input, output: None };
+    if node.accepts(&packet) {
         return Ok(());
     }
+    let kind = if node.reverse_filter(input) == ReverseFilter::Strict { "strict" } else { "loose" };
     Err(format!(
-        "{} drops it: its strict reverse path filter wants {} where it came by {}",
-        routing.host,
-        back.first().and_then(|way| way.interface).unwrap_or_default(),
-        arrival.name
+        "{} drops it: its {kind} reverse path filter wants a route back to {source} by {input}, where it arrives",
+        node.routing.host
     ))
-}
-
-/// Whether the reverse path filter in force is the strict one: the larger of
-/// `all` and the interface's own counts, and 2 is loose (ip-sysctl).
-fn is_strict(routing: &HostRouting, interface: &str) -> bool {
-    let number = |name: &str| {
-        let key = format!("net.ipv4.conf.{}.rp_filter", name.replace('.', "/"));
-        routing.sysctls.get(&key).and_then(|value| value.value.parse::<u8>().ok()).unwrap_or(0)
-    };
-    number("all").max(number(interface)) == 1
 }

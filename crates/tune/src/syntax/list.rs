@@ -1,10 +1,16 @@
-//! sysctl.conf(5), sysctl.d(5), and lists that a paper or page prints.
+//! sysctl.conf(5), sysctl.d(5), lists that a paper or page prints, and
+//! configurations of kernels.
 
 use super::{Parsed, Slip, numbered, shortened, statement};
+use crate::kernel_config;
 
 pub(super) fn read(text: &str, parsed: &mut Parsed) {
     for (line, text) in numbered(text) {
         let bare = text.trim();
+        if let Some((name, value)) = kernel_config::read_line(bare) {
+            parsed.options.push((line, name, value));
+            continue;
+        }
         // A fence of Markdown surrounds many a copied list.
         if bare.is_empty() || bare.starts_with(['#', ';']) || bare.starts_with("```") {
             continue;

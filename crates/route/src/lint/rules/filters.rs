@@ -11,30 +11,23 @@ use clearstream_schema::{
 use clearstream_tune::KernelVersion;
 
 use super::super::{Facts, View, With, finding, words};
-use crate::planner::lookup::{Packet, Verdict};
-
-const STRICT: i64 = 1;
-const LOOSE: i64 = 2;
-
-/// What a reverse path filter does with packets of a network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Check {
-    Passes,
-    Drops,
-}
+use crate::forwarding::node::{Received, ReverseFilter};
 
 /// A filter that drops what comes from a network by the gateways that lead to it.
 pub(super) fn reverse_path(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
     let mut told = BTreeSet::new();
     for (interface, network) in arrivals(host) {
-        let filter = filter(host, interface);
+        let filter = host.node.reverse_filter(interface);
         // There is no such filter for IPv6 (ip-sysctl has it for ipv4 alone).
-        if filter == 0 || !network.address.is_ipv4() || !told.insert((interface, network.network())) {
+        if filter == ReverseFilter::Off
+            || !network.address.is_ipv4()
+            || !told.insert((interface, network.network()))
+        {
             continue;
         }
         let marks = usable_marks(host);
-        let passes = |mark: u32| passes(host, interface, network, mark, filter) == Check::Passes;
-        let has_mark_checked = source_mark_is_valid(host, interface);
+        let passes = |mark: u32| passes(host, interface, network, mark, filter);
+        let has_mark_checked = host.node.validates_mark(interface);
         if passes(0) || has_mark_checked && marks.iter().any(|mark| passes(*mark)) {
             continue;
         }
@@ -61,46 +54,22 @@ fn arrivals<'a>(host: &View<'a>) -> Vec<(&'a str, Prefix)> {
     arrivals
 }
 
-/// The filter in force: the larger of `all` and the interface's own (ip-sysctl).
-fn filter(host: &View<'_>, interface: &str) -> i64 {
-    let all = host.number("net.ipv4.conf.all.rp_filter").unwrap_or(0);
-    all.max(host.interface_number("ipv4", interface, "rp_filter").unwrap_or(0))
-}
-
-/// `src_valid_mark`, of all or of the interface.
-fn source_mark_is_valid(host: &View<'_>, interface: &str) -> bool {
-    host.number("net.ipv4.conf.all.src_valid_mark") == Some(1)
-        || host.interface_number("ipv4", interface, "src_valid_mark") == Some(1)
-}
-
 /// Marks of rules that look up a table.
 fn usable_marks(host: &View<'_>) -> Vec<u32> {
     let with_table = host.routing.rules.iter().filter(|rule| matches!(rule.action, RuleAction::Table(_)));
     with_table.filter_map(|rule| rule.selector.mark).map(|(mark, mask)| mark & mask).collect()
 }
 
-/// `__fib_validate_source` (`net/ipv4/fib_frontend.c`): the way back to the
-/// source, looked up with the packet's own destination as source.
-fn passes(host: &View<'_>, interface: &str, network: Prefix, mark: u32, filter: i64) -> Check {
-    let Some(from) = some_address(network, &host.own) else { return Check::Passes };
-    let on_it =
-        |own: &IpAddr| host.attached.iter().any(|(name, net)| *name == interface && net.contains(*own));
-    let mut mine: Vec<IpAddr> = host.own_like(from).filter(|own| on_it(own)).collect();
-    mine.extend(host.own_like(from).filter(|own| !own.is_loopback()));
-    let mut sources: Vec<Option<IpAddr>> = mine.into_iter().map(Some).collect();
-    if sources.is_empty() {
-        sources.push(None);
+/// Whether packets of a network to one of the host's addresses pass.
+fn passes(host: &View<'_>, interface: &str, network: Prefix, mark: u32, filter: ReverseFilter) -> bool {
+    let Some(source) = some_address(network, &host.own) else { return true };
+    let mut mine: Vec<Option<IpAddr>> =
+        host.own_like(source).filter(|own| !own.is_loopback()).map(Some).collect();
+    if mine.is_empty() {
+        mine.push(None);
     }
-    let is_fine = |source: &Option<IpAddr>| {
-        let packet = Packet { source: *source, destination: from, mark, input: Some(interface) };
-        match host.lookup.find(&packet).verdict {
-            // Nothing is claimed of what is not understood.
-            Verdict::Unknown(_) | Verdict::Local => true,
-            Verdict::NoRoute | Verdict::Refused(_) => false,
-            way => filter == LOOSE || host.outputs(&way).contains(&interface),
-        }
-    };
-    if sources.iter().any(is_fine) { Check::Passes } else { Check::Drops }
+    let received = |destination| Received { source, destination, mark, input: interface, output: None };
+    mine.into_iter().any(|destination| host.node.passes(filter, &received(destination)))
 }
 
 /// An address in a network that is none of the host's own.
@@ -114,7 +83,12 @@ fn some_address(network: Prefix, own: &BTreeSet<IpAddr>) -> Option<IpAddr> {
     candidates.into_iter().find(|address| network.contains(*address) && !own.contains(address))
 }
 
-fn filter_place<'a>(host: &View<'a>, interface: &str, name: &str) -> (String, Option<&'a Place>) {
+/// The strictest setting of a filter on an interface, with its place.
+pub(in crate::lint) fn filter_place<'a>(
+    host: &View<'a>,
+    interface: &str,
+    name: &str,
+) -> (String, Option<&'a Place>) {
     let escaped = interface.replace('.', "/");
     let keys = [escaped.as_str(), "all", "default"].map(|part| format!("net.ipv4.conf.{part}.{name}"));
     let of = |key: &String| host.number(key).filter(|value| *value > 0).and_then(|_| host.sysctl(key));
@@ -128,19 +102,21 @@ fn filter_place<'a>(host: &View<'a>, interface: &str, name: &str) -> (String, Op
     )
 }
 
-fn dropped(host: &View<'_>, interface: &str, network: Prefix, filter: i64) -> Finding {
+fn dropped(host: &View<'_>, interface: &str, network: Prefix, filter: ReverseFilter) -> Finding {
     let (setting, place) = filter_place(host, interface, "rp_filter");
-    let reason = if filter == STRICT {
+    let is_strict = filter == ReverseFilter::Strict;
+    let number = if is_strict { 1 } else { 2 };
+    let reason = if is_strict {
         format!("the way back to {network} does not leave by {interface}")
     } else {
         format!("there is no way back to {network}")
     };
     let message = format!(
         "packets from {network} that arrive on {interface} are dropped without a trace but the counter \
-         TcpExtIPReversePathFilter: {reason}, and the filter in force there is {filter}, the larger of all \
+         TcpExtIPReversePathFilter: {reason}, and the filter in force there is {number}, the larger of all \
          and {interface}"
     );
-    let loose_helps = filter == STRICT && passes(host, interface, network, 0, LOOSE) == Check::Passes;
+    let loose_helps = is_strict && passes(host, interface, network, 0, ReverseFilter::Loose);
     let advice = if loose_helps {
         format!("add a route to {network} over {interface}, or set the filter of all and {interface} to 2")
     } else {
@@ -208,8 +184,10 @@ pub(super) fn forwarding(facts: &Facts<'_>, host: &View<'_>, found: &mut Vec<Fin
     }
 }
 
+/// An interface whose packets IPv4 does not forward; of IPv6 `all` alone decides
+/// (ip-sysctl.rst, `forwarding`).
 fn interface_off<'a>(host: &View<'a>, is_ipv4: bool) -> Option<(&'a str, Option<&'a Place>)> {
-    let family = if is_ipv4 { "ipv4" } else { "ipv6" };
+    let family = if is_ipv4 { "ipv4" } else { return None };
     host.attached.iter().filter(|(_, network)| network.address.is_ipv4() == is_ipv4).find_map(|(name, _)| {
         let value = host.sysctl(&format!("net.{family}.conf.{}.forwarding", name.replace('.', "/")))?;
         (value.value.trim() == "0").then_some((*name, value.place.as_ref()))

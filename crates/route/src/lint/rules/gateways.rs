@@ -45,7 +45,7 @@ pub(super) fn outside_every_subnet(facts: &Facts<'_>, host: &View<'_>, found: &m
 }
 
 /// Why a gateway is taken to be outside, and how sure that is.
-fn outside(
+pub(super) fn outside(
     facts: &Facts<'_>,
     host: &View<'_>,
     route: &RouteEntry,

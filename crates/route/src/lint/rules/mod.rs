@@ -1,5 +1,6 @@
 //! The rules. Order is of no account; findings are sorted afterwards.
 
+mod existence;
 mod filters;
 mod gateways;
 mod links;
@@ -7,8 +8,12 @@ mod policy;
 mod settings;
 mod sides;
 mod tables;
+mod weights;
 
-use clearstream_schema::tune::Finding;
+use clearstream_schema::{
+    routing::RouteEntry,
+    tune::{Finding, Severity},
+};
 
 use super::{Facts, View};
 
@@ -34,6 +39,9 @@ const OF_ONE_HOST: &[HostRule] = &[
     gateways::listed_twice,
     gateways::no_interface,
     gateways::unknown_object,
+    existence::source,
+    existence::interface,
+    existence::own_gateway,
     filters::reverse_path,
     filters::forwarding,
     filters::hash_policy,
@@ -48,6 +56,17 @@ const OF_SEVERAL: &[SidesRule] = &[
     links::on_one_link,
     links::along_the_path,
 ];
+
+pub(super) use self::filters::filter_place;
+
+/// Whether the kernel is certain to refuse a route of a file; one of these
+/// rules says so.
+pub(super) fn is_refused<'a>(facts: &Facts<'_>, host: &View<'a>, route: &'a RouteEntry) -> bool {
+    let is_outside = |hop| {
+        gateways::outside(facts, host, route, hop).is_some_and(|(severity, _)| severity == Severity::Error)
+    };
+    !host.is_whole() && (existence::is_refused(host, route) || host.hops(route).iter().any(is_outside))
+}
 
 /// Runs every rule.
 pub(super) fn run(facts: &Facts<'_>) -> Vec<Finding> {

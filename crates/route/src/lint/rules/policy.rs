@@ -13,7 +13,7 @@ use super::super::{
     lookup::{refuses, selects_all_of},
     words,
 };
-use crate::planner::lookup::DEFAULT_TABLE;
+use crate::forwarding::lookup::DEFAULT_TABLE;
 
 const RULE: &str = "rule";
 /// Numbers of the kernel's own tables (rtnetlink(7)): unspecified, default, main, local.

@@ -20,6 +20,7 @@ use super::{
         words,
     },
     policy::KERNEL_TABLES,
+    weights,
 };
 
 /// A gateway as both sides know it, and its share of the flows, 0 to 1.
@@ -215,18 +216,34 @@ fn asymmetric_finding(
 
 /// Gateways, weights and order that the two sides do not share.
 pub(super) fn gateways_differ(facts: &Facts<'_>, found: &mut Vec<Finding>) {
+    let mut weighed = weights::Weighed::new(facts);
     for (left, right) in facts.pairs() {
         let (Some(there), Some(back)) = (widest(left, right), widest(right, left)) else { continue };
+        // What does not lead to the other side is no gateway: the simulation says so.
+        if [&there, &back].iter().any(|way| has_wrong_hop(facts, way)) {
+            continue;
+        }
         let sides = [(left, &there), (right, &back)];
         let named = (shares(facts, &there.1), shares(facts, &back.1));
         match named {
-            (Some(mine), Some(theirs)) => named_differ(&sides, &mine, &theirs, found),
+            (Some(mine), Some(theirs)) => {
+                named_differ(&sides, &mine, &theirs, found);
+                weighed.compare(&sides);
+            }
             _ => counts_differ(&sides, found),
         }
     }
+    weighed.accuse(found);
 }
 
-type Side<'s, 'v, 'a> = (&'s View<'a>, &'v (&'a RouteEntry, Vec<ResolvedHop<'a>>));
+fn has_wrong_hop(facts: &Facts<'_>, (route, hops): &(&RouteEntry, Vec<ResolvedHop<'_>>)) -> bool {
+    hops.iter().any(|hop| {
+        let owner = facts.owner(hop.via);
+        owner.is_some_and(|owner| !owner.may_lead(hop.via, route.destination))
+    })
+}
+
+pub(super) type Side<'s, 'v, 'a> = (&'s View<'a>, &'v (&'a RouteEntry, Vec<ResolvedHop<'a>>));
 
 /// The multipath route with the most gateways that one host has to another.
 fn widest<'a>(from: &View<'a>, to: &View<'a>) -> Option<(&'a RouteEntry, Vec<ResolvedHop<'a>>)> {
@@ -268,14 +285,10 @@ fn named_differ(
             ));
         }
     }
-    if !left.keys().eq(right.keys()) {
-        return;
-    }
-    let differs = |(name, share): (&&str, &f64)| (share - right[name]).abs() > 0.001;
-    let differing: Vec<_> = left.iter().filter(|entry| differs(*entry)).map(|(name, _)| name).collect();
-    if !differing.is_empty() {
-        found.push(weights_finding(sides, &words::list(differing)));
-    } else if have_equal_seeds(left_host, right_host)
+    let is_same_set = left.keys().eq(right.keys());
+    if is_same_set
+        && weights::are_alike(&left, &right)
+        && have_equal_seeds(left_host, right_host)
         && mine.iter().map(|(name, _)| name).ne(theirs.iter().map(|(name, _)| name))
     {
         let message = format!(
@@ -320,21 +333,23 @@ fn counts_differ(sides: &[Side<'_, '_, '_>; 2], found: &mut Vec<Finding>) {
         weights.into_iter().map(|weight| f64::from(weight) / f64::from(least)).collect::<Vec<_>>()
     };
     if weights(&left.1) != weights(&right.1) {
-        found.push(weights_finding(sides, "some gateways"));
+        let message = format!(
+            "some gateways have another weight than in the route of {}: their share of one direction is not \
+             that of the other, and the narrower one fills first",
+            right_host.subject.name
+        );
+        let advice = "write the same weights on both sides";
+        found.push(side_finding(left_host, left.0, "weights-differ", message, advice));
     }
 }
 
-fn weights_finding(sides: &[Side<'_, '_, '_>; 2], which: &str) -> Finding {
-    let [(left_host, left), (right_host, _)] = sides;
-    let message = format!(
-        "{which} has another weight than in the route of {}: its share of one direction is not that of the \
-         other, and the narrower one fills first",
-        right_host.subject.name
-    );
-    side_finding(left_host, left.0, "weights-differ", message, "write the same weights on both sides")
-}
-
-fn side_finding(host: &View<'_>, route: &RouteEntry, cause: &str, message: String, advice: &str) -> Finding {
+pub(super) fn side_finding(
+    host: &View<'_>,
+    route: &RouteEntry,
+    cause: &str,
+    message: String,
+    advice: &str,
+) -> Finding {
     finding(host, "gateway", FindingClass::Routing, cause, Severity::Warning, message)
         .of(words::route(route))
         .at(route.place.as_ref())

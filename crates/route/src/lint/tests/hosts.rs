@@ -53,6 +53,9 @@ fn a_gateway_that_does_not_forward() {
     assert_eq!(lines_of(&[client(), gateway(1, 1)], id), NONE);
     // Nobody sends to it.
     assert_eq!(lines_of(&[gateway(1, 0)], id), NONE);
+    // Of the gateway one side alone is known, and nobody beyond it.
+    let text = "address ipogif0 10.100.0.91/16\nnet.ipv4.ip_forward = 0\n";
+    assert_eq!(lines_of(&[client(), host("sn1", text)], id), [2]);
     // Not for one interface.
     let mut half = gateway(1, 1);
     half.routing.sysctls.insert("net.ipv4.conf.ib0.forwarding".to_owned(), "0".to_owned().into());

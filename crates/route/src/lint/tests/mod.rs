@@ -1,7 +1,9 @@
 //! Each rule on a host that has the mistake and on one that has not.
 
+mod broken;
 mod gateways;
 mod hosts;
+mod paths;
 mod several;
 mod tables;
 
@@ -16,8 +18,8 @@ use clearstream_schema::{
 use super::*;
 
 /// A host out of lines: `address IF PREFIX`, `mtu IF BYTES`, `route DEST
-/// via GATEWAY[*WEIGHT],... [dev IF] [table N] [metric N] [mtu N]`, `route DEST
-/// dev IF`, `rule [priority N] [from P] [to P] [fwmark N] table N`, `mark N`,
+/// via GATEWAY[*WEIGHT],... [dev IF] [table N] [metric N] [mtu N] [src A]`, `route
+/// DEST dev IF`, `route DEST blackhole`, `rule [priority N] [from P] [to P] [fwmark N] table N`, `mark N`,
 /// `KEY = VALUE`. The line number is the place.
 fn host(name: &str, text: &str) -> Subject {
     let mut routing = HostRouting { host: name.to_owned(), ..HostRouting::default() };
@@ -93,6 +95,9 @@ fn route(words: &[&str], place: Option<Place>) -> RouteEntry {
                 .collect(),
         ),
         None if words.contains(&"throw") => RouteAction::Throw,
+        None if words.contains(&"blackhole") => RouteAction::Blackhole,
+        None if words.contains(&"unreachable") => RouteAction::Unreachable,
+        None if words.contains(&"prohibit") => RouteAction::Prohibit,
         None => RouteAction::Link { interface: interface.unwrap() },
     };
     RouteEntry {
@@ -100,7 +105,7 @@ fn route(words: &[&str], place: Option<Place>) -> RouteEntry {
         table: behind(words, "table").map_or(MAIN_TABLE, |it| it.parse().unwrap()),
         metric: behind(words, "metric").map_or(0, |it| it.parse().unwrap()),
         action,
-        source: None,
+        source: behind(words, "src").map(|it| it.parse().unwrap()),
         mtu: behind(words, "mtu").map(|it| it.parse().unwrap()),
         protocol: 0,
         place,
@@ -118,7 +123,10 @@ fn rule(words: &[&str], place: Option<Place>) -> RuleEntry {
             mark: behind(words, "fwmark").map(|it| (it.parse().unwrap(), u32::MAX)),
             ..RuleSelector::default()
         },
-        action: RuleAction::Table(behind(words, "table").unwrap().parse().unwrap()),
+        action: match behind(words, "table") {
+            Some(table) => RuleAction::Table(table.parse().unwrap()),
+            None => RuleAction::Other((*words.last().unwrap()).to_owned()),
+        },
         protocol: 0,
         place,
     }

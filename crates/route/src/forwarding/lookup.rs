@@ -86,6 +86,10 @@ pub struct Found<'a> {
     pub priority: u32,
     /// Its table; 0 where none was looked up.
     pub table: u32,
+    /// The route that matched; absent for the host's own addresses and networks.
+    pub route: Option<&'a RouteEntry>,
+    /// The rule that matched; absent for the kernel's own.
+    pub rule: Option<&'a RuleEntry>,
 }
 
 /// A host's routing, ready for lookups.
@@ -101,7 +105,7 @@ pub struct Lookup<'a> {
 struct Rule<'a> {
     priority: u32,
     ipv6: bool,
-    selector: Option<&'a RuleSelector>,
+    entry: Option<&'a RuleEntry>,
     action: Act<'a>,
 }
 
@@ -124,6 +128,13 @@ enum Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
+    fn route(&self) -> Option<&'a RouteEntry> {
+        match self {
+            Self::Connected(_) => None,
+            Self::Route(route) => Some(route),
+        }
+    }
+
     fn metric(&self, ipv6: bool) -> u32 {
         match self {
             Self::Connected(_) if ipv6 => IPV6_CONNECTED_METRIC,
@@ -137,6 +148,11 @@ impl<'a> Entry<'a> {
 impl<'a> Lookup<'a> {
     /// Makes a host's routing ready.
     pub fn new(routing: &'a HostRouting) -> Self {
+        Self::of_routes(routing, |_| true)
+    }
+
+    /// The same with some of the routes only, as where the kernel refuses the others.
+    pub(crate) fn of_routes(routing: &'a HostRouting, is_accepted: impl Fn(&'a RouteEntry) -> bool) -> Self {
         let mut tables: HashMap<(u32, bool), Table<'a>> = HashMap::new();
         let mut add = |table, destination: Prefix, entry: Entry<'a>| {
             let ipv6 = destination.address.is_ipv6();
@@ -153,7 +169,7 @@ impl<'a> Lookup<'a> {
                 add(MAIN_TABLE, address.value, Entry::Connected(&interface.name));
             }
         }
-        for route in &routing.routes {
+        for route in routing.routes.iter().filter(|route| is_accepted(route)) {
             add(route.table, route.destination, Entry::Route(route));
         }
         let nexthops = routing.nexthops.iter().map(|nexthop| (nexthop.id, &nexthop.target)).collect();
@@ -165,11 +181,17 @@ impl<'a> Lookup<'a> {
         let ipv6 = packet.destination.is_ipv6();
         // The rule of priority 0: the local table.
         if self.local.contains(&packet.destination) {
-            return Found { verdict: Verdict::Local, priority: 0, table: 255 };
+            return Found { verdict: Verdict::Local, priority: 0, table: 255, route: None, rule: None };
         }
         for rule in self.rules.iter().filter(|rule| rule.ipv6 == ipv6) {
-            let found = |verdict, table| Found { verdict, priority: rule.priority, table };
-            if let Some(selector) = rule.selector {
+            let found = |verdict, table| Found {
+                verdict,
+                priority: rule.priority,
+                table,
+                route: None,
+                rule: rule.entry,
+            };
+            if let Some(selector) = rule.entry.map(|entry| &entry.selector) {
                 if !selector.other.is_empty() {
                     return found(Verdict::Unknown(selector.other.join(" ")), 0);
                 }
@@ -179,8 +201,8 @@ impl<'a> Lookup<'a> {
             }
             match rule.action {
                 Act::Table(number) => {
-                    if let Some(verdict) = self.in_table(number, packet.destination) {
-                        return found(verdict, number);
+                    if let Some((verdict, route)) = self.in_table(number, packet.destination) {
+                        return Found { route, ..found(verdict, number) };
                     }
                 }
                 Act::Other("blackhole") => return found(Verdict::Refused("blackhole"), 0),
@@ -190,18 +212,21 @@ impl<'a> Lookup<'a> {
                 Act::Other(words) => return found(Verdict::Unknown(words.to_owned()), 0),
             }
         }
-        Found { verdict: Verdict::NoRoute, priority: DEFAULT_PRIORITY, table: 0 }
+        Found { verdict: Verdict::NoRoute, priority: DEFAULT_PRIORITY, table: 0, route: None, rule: None }
     }
 
     /// The verdict of one table; none where it has no route, or one that throws.
-    fn in_table(&self, number: u32, destination: IpAddr) -> Option<Verdict<'a>> {
+    fn in_table(&self, number: u32, destination: IpAddr) -> Option<(Verdict<'a>, Option<&'a RouteEntry>)> {
         let table = self.tables.get(&(number, destination.is_ipv6()))?;
         for (length, networks) in table.lengths.iter().rev() {
             let network = Prefix { address: destination, length: *length }.network().address;
             let Some(entries) = networks.get(&network) else { continue };
             match self.verdict(entries, destination.is_ipv6()) {
                 Some(Verdict::Refused("throw")) => return None,
-                Some(verdict) => return Some(verdict),
+                Some(verdict) => {
+                    let route = entries.first().and_then(Entry::route);
+                    return Some((verdict, route));
+                }
                 None => {}
             }
         }
@@ -269,7 +294,7 @@ fn all_rules(rules: &[RuleEntry]) -> Vec<Rule<'_>> {
         for (priority, table) in [(MAIN_PRIORITY, MAIN_TABLE), (DEFAULT_PRIORITY, DEFAULT_TABLE)] {
             // IPv6 has no rule for a default table.
             if !ipv6 || table == MAIN_TABLE {
-                all.push(Rule { priority, ipv6, selector: None, action: Act::Table(table) });
+                all.push(Rule { priority, ipv6, entry: None, action: Act::Table(table) });
             }
         }
     }
@@ -281,7 +306,7 @@ fn all_rules(rules: &[RuleEntry]) -> Vec<Rule<'_>> {
             RuleAction::Other(words) => Act::Other(words),
         };
         let priority = rule.priority.unwrap_or_else(|| least.saturating_sub(1));
-        all.push(Rule { priority, ipv6: rule.ipv6, selector: Some(&rule.selector), action });
+        all.push(Rule { priority, ipv6: rule.ipv6, entry: Some(rule), action });
     }
     all.sort_by_key(|rule| rule.priority);
     all

@@ -1,0 +1,84 @@
+//! Why packets do not arrive, counted: one cause is one finding, however many
+//! pairs of addresses it breaks.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use clearstream_schema::prefix::Prefix;
+
+/// What stops a packet. Hosts, routes and rules by their numbers.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum What {
+    /// No route to a network.
+    NoRoute { network: Prefix },
+    /// A route to part of a network only; what is left goes nowhere, or away.
+    LeavesOut { route: usize, network: Prefix, is_certain: bool },
+    /// A route or rule that discards.
+    Refuses { kind: &'static str, route: Option<usize>, rule: Option<usize>, network: Prefix },
+    /// Is sent packets for others and does not forward.
+    DoesNotForward { ipv6: bool },
+    /// A next hop that is a given host and does not lead there.
+    WrongGateway { route: usize, via: IpAddr, owner: usize, network: Prefix },
+    /// A next hop that nobody has.
+    NobodyHas { route: usize, via: IpAddr, network: Prefix },
+    /// Is a gateway of the fabric, and lacks the address by which it is one.
+    LacksAddress { via: IpAddr },
+    /// Strict or loose source validation drops what arrives.
+    Filtered { interface: String, network: Prefix },
+    /// Taken for a neighbour by a route, and not on that link.
+    NotOnLink { route: Option<usize>, interface: String, network: Prefix },
+    /// Packets go round; the hosts in their order.
+    Loop { route: Option<usize>, through: Vec<usize>, network: Prefix },
+}
+
+/// Why, and at which host.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Cause {
+    pub(super) at: usize,
+    /// The host is an end of the path and stands for its class.
+    pub(super) is_end: bool,
+    pub(super) what: What,
+}
+
+/// An address that a host cannot talk to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Example {
+    pub(super) client: usize,
+    pub(super) server: usize,
+    pub(super) address: IpAddr,
+    /// The request arrives, and its reply does not.
+    pub(super) is_reply: bool,
+}
+
+/// How many pairs a cause breaks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Affected {
+    /// Pairs, by which of the two hosts begins: a pair is walked from both.
+    counts: [u64; 2],
+    pub(super) example: Example,
+}
+
+impl Affected {
+    /// Pairs in the direction of the example.
+    pub(super) fn pair_count(&self) -> u64 {
+        self.counts[self.example.direction()]
+    }
+}
+
+impl Example {
+    fn direction(&self) -> usize {
+        usize::from(self.client > self.server)
+    }
+}
+
+/// Every cause that was found.
+#[derive(Debug, Default)]
+pub(super) struct Causes {
+    pub(super) counted: BTreeMap<Cause, Affected>,
+}
+
+impl Causes {
+    pub(super) fn add(&mut self, cause: Cause, example: Example, pair_count: u64) {
+        let affected = self.counted.entry(cause).or_insert(Affected { counts: [0; 2], example });
+        affected.counts[example.direction()] += pair_count;
+    }
+}

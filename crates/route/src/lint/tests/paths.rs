@@ -1,0 +1,233 @@
+//! Forwarding between given hosts: each mistake alone in a small site that works.
+
+use super::*;
+
+const FORWARDING: &str = "net.ipv4.ip_forward = 1\n";
+
+/// Two clients and two servers behind two gateways, one route for all.
+fn site() -> Vec<Subject> {
+    let client = |at: u8| {
+        let text = format!("address e0 10.1.0.{at}/24\nroute 10.2.0.0/24 via 10.1.0.1,10.1.0.2 dev e0\n");
+        host(&format!("c{at}"), &format!("{text}net.ipv4.fib_multipath_hash_policy = 1\n"))
+    };
+    let server = |at: u8| {
+        let text = format!("address e0 10.2.0.{at}/24\nroute 10.1.0.0/24 via 10.2.0.1,10.2.0.2 dev e0\n");
+        host(&format!("s{at}"), &format!("{text}net.ipv4.fib_multipath_hash_policy = 1\n"))
+    };
+    let gateway = |at: u8| {
+        host(
+            &format!("gw{at}"),
+            &format!("address e0 10.1.0.{at}/24\naddress e1 10.2.0.{at}/24\n{FORWARDING}"),
+        )
+    };
+    vec![client(11), client(12), server(201), server(202), gateway(1), gateway(2)]
+}
+
+/// The site with one host's text changed.
+fn with(name: &str, from: &str, to: &str) -> Vec<Subject> {
+    let texts = [
+        ("c11", "address e0 10.1.0.11/24\nroute 10.2.0.0/24 via 10.1.0.1,10.1.0.2 dev e0\nnet.ipv4.fib_multipath_hash_policy = 1\n".to_owned()),
+        ("s201", "address e0 10.2.0.201/24\nroute 10.1.0.0/24 via 10.2.0.1,10.2.0.2 dev e0\nnet.ipv4.fib_multipath_hash_policy = 1\n".to_owned()),
+        ("gw1", format!("address e0 10.1.0.1/24\naddress e1 10.2.0.1/24\n{FORWARDING}")),
+        ("gw2", format!("address e0 10.1.0.2/24\naddress e1 10.2.0.2/24\n{FORWARDING}")),
+    ];
+    let text = &texts.iter().find(|(known, _)| *known == name).unwrap().1;
+    assert!(text.contains(from), "{from} in {text}");
+    let mut hosts = site();
+    let at = hosts.iter().position(|host| host.name == name).unwrap();
+    hosts[at] = host(name, &text.replace(from, to));
+    hosts
+}
+
+/// `host id@line` of every finding but that both sides choose by themselves.
+fn broken(hosts: &[Subject]) -> Vec<String> {
+    let report = look(hosts);
+    let of = |finding: &Finding| {
+        let line = finding.place.as_ref().map_or(0, |place| place.line);
+        format!("{} {}@{line}", finding.host.as_deref().unwrap_or_default(), finding.id)
+    };
+    let is_other = |finding: &&Finding| !finding.id.starts_with("return:routing:asymmetric");
+    report.findings.iter().filter(is_other).map(of).collect()
+}
+
+#[test]
+fn what_works_has_no_finding() {
+    assert_eq!(broken(&site()), Vec::<String>::new());
+    assert_eq!(look(&site()).missing, Vec::<String>::new());
+    // Filters that let through what comes, strict ones too.
+    for value in ["1", "2"] {
+        let mut hosts = site();
+        for host in &mut hosts {
+            host.routing.sysctls.insert("net.ipv4.conf.all.rp_filter".to_owned(), value.to_owned().into());
+        }
+        assert_eq!(broken(&hosts), Vec::<String>::new(), "{value}");
+    }
+}
+
+/// The smallest site in which nobody can talk.
+#[test]
+fn nobody_can_talk() {
+    let client = host(
+        "c1",
+        "address e0 10.1.0.11/24\nroute 10.2.0.0/25 via 10.1.0.1,10.1.0.2 dev e0\nnet.ipv4.fib_multipath_hash_policy = 1\n",
+    );
+    let server = host("s1", "address e0 10.2.0.201/24\n");
+    let hosts = [client, server, site()[4].clone(), site()[5].clone()];
+    assert_eq!(broken(&hosts), ["c1 route:routing:leaves-hosts-out@2", "s1 route:routing:no-route@0"]);
+    let report = look(&hosts);
+    let advice: Vec<&str> = report.findings.iter().filter_map(|finding| finding.advice.as_deref()).collect();
+    assert!(advice[0].contains("10.2.0.0/24 in place of 10.2.0.0/25"), "{advice:?}");
+    assert!(advice[1].contains("10.1.0.0/24 nexthop via 10.2.0.1 nexthop via 10.2.0.2"), "{advice:?}");
+}
+
+#[test]
+fn each_break_is_said_of_the_host_that_has_it() {
+    let route = "route 10.2.0.0/24 via 10.1.0.1,10.1.0.2 dev e0\n";
+    let back = "route 10.1.0.0/24 via 10.2.0.1,10.2.0.2 dev e0\n";
+    for (name, from, to, expected) in [
+        ("c11", route, "", "c11 route:routing:no-route@0"),
+        ("s201", back, "", "s201 route:routing:no-route@0"),
+        ("c11", "10.2.0.0/24", "10.2.0.0/25", "c11 route:routing:leaves-hosts-out@2"),
+        ("c11", "via 10.1.0.1,10.1.0.2 dev e0", "blackhole", "c11 route:routing:black-hole@2"),
+        ("s201", "via 10.2.0.1,10.2.0.2 dev e0", "unreachable", "s201 route:routing:unreachable@2"),
+        ("s201", "via 10.2.0.1,10.2.0.2 dev e0", "prohibit", "s201 route:routing:prohibit@2"),
+        (
+            "s201",
+            back,
+            &format!("{back}rule priority 5 to 10.1.0.0/24 prohibit\n"),
+            "s201 rule:routing:prohibit@3",
+        ),
+        (
+            "gw1",
+            FORWARDING,
+            "net.ipv4.ip_forward = 0\n",
+            "gw1 net.ipv4.ip_forward:routing:gateway-does-not-forward@3",
+        ),
+        (
+            "gw1",
+            FORWARDING,
+            &format!("{FORWARDING}route 10.2.0.201 blackhole\n"),
+            "gw1 route:routing:black-hole@4",
+        ),
+        ("c11", "10.1.0.1,10.1.0.2", "10.1.0.1,10.1.0.12", "c11 gateway:routing:wrong-host@2"),
+        ("c11", "10.1.0.1,10.1.0.2", "10.1.0.1,10.1.0.77", "c11 gateway:routing:nobody-has-it@2"),
+        ("c11", "dev e0\n", "dev e0 src 10.1.0.99\n", "c11 route:range:no-such-source@2"),
+        ("c11", "10.1.0.2 dev e0\n", "10.1.0.2 dev e7\n", "c11 route:range:no-such-interface@2"),
+        ("c11", "10.1.0.1,10.1.0.2", "10.1.0.1,10.1.0.11", "c11 gateway:range:own-address@2"),
+        ("gw1", "address e1 10.2.0.1/24", "address e1 10.2.0.9/24", "gw1 "),
+    ] {
+        let found = broken(&with(name, from, to));
+        let is_about_others = expected.ends_with(' ');
+        let count = found.iter().filter(|it| it.starts_with(&format!("{name} "))).count();
+        assert!(is_about_others || found.contains(&expected.to_owned()), "{to}: {expected} in {found:?}");
+        assert!(is_about_others || found.len() == count, "{to}: of {name} alone: {found:?}");
+    }
+}
+
+/// A hundred clients that lack the route back to one are one finding.
+#[test]
+fn one_cause_is_one_finding() {
+    let mut hosts = with("s201", "route 10.1.0.0/24 via 10.2.0.1,10.2.0.2 dev e0\n", "");
+    for at in 20..120 {
+        let mut more = hosts[1].clone();
+        more.name = format!("c{at}");
+        more.routing.host.clone_from(&more.name);
+        of(&mut more.routing, "e0").addresses[0].value = format!("10.1.0.{at}/24").parse().unwrap();
+        hosts.push(more);
+    }
+    assert_eq!(broken(&hosts), ["s201 route:routing:no-route@0"]);
+    let report = look(&hosts);
+    let found = report.findings.iter().find(|it| it.id == "route:routing:no-route").unwrap();
+    assert!(found.message.contains("102 hosts"), "{}", found.message);
+}
+
+#[test]
+fn a_strict_filter_where_the_way_back_is_another() {
+    // The reply to what came by gw1 leaves by e1, where gw2 is the way.
+    let server =
+        "address e0 10.2.0.201/24\naddress e1 10.3.0.201/24\nroute 10.1.0.0/24 via 10.3.0.1 dev e1\n";
+    let gateway =
+        format!("address e0 10.1.0.1/24\naddress e1 10.2.0.1/24\naddress e2 10.3.0.1/24\n{FORWARDING}");
+    let client = "address e0 10.1.0.11/24\nroute 10.2.0.0/24 via 10.1.0.1 dev e0\nroute 10.3.0.0/24 via 10.1.0.1 dev e0\n";
+    let hosts =
+        |filter: &str| [host("c1", client), host("s1", &format!("{server}{filter}")), host("gw1", &gateway)];
+    assert_eq!(broken(&hosts("")), Vec::<String>::new());
+    assert_eq!(broken(&hosts("net.ipv4.conf.all.rp_filter = 2\n")), Vec::<String>::new());
+    let strict = broken(&hosts("net.ipv4.conf.all.rp_filter = 1\n"));
+    assert_eq!(strict, ["s1 rp_filter:routing:will-drop@4"]);
+    // The larger of all and the interface's own counts: loose is larger.
+    let loose = "net.ipv4.conf.all.rp_filter = 1\nnet.ipv4.conf.e0.rp_filter = 2\n";
+    assert_eq!(broken(&hosts(loose)), Vec::<String>::new());
+}
+
+#[test]
+fn packets_that_go_round() {
+    let client = "address e0 10.1.0.11/24\nroute 10.2.0.0/24 via 10.1.0.1 dev e0\n";
+    let first = format!(
+        "address e0 10.1.0.1/24\naddress e1 10.9.0.1/24\nroute 10.2.0.0/24 via 10.9.0.2 dev e1\n{FORWARDING}"
+    );
+    let second = format!(
+        "address e0 10.9.0.2/24\naddress e1 10.2.0.1/24\nroute 10.1.0.0/24 via 10.9.0.1 dev e0\n{FORWARDING}"
+    );
+    let server = "address e0 10.2.0.201/24\nroute 10.1.0.0/24 via 10.2.0.1 dev e0\n";
+    let hosts =
+        |second: &str| [host("c1", client), host("r1", &first), host("r2", second), host("s1", server)];
+    assert_eq!(broken(&hosts(&second)), Vec::<String>::new());
+    let round = second.replace("10.2.0.1/24\n", "10.2.9.1/24\nroute 10.2.0.0/24 via 10.9.0.1 dev e0\n");
+    let found = broken(&hosts(&round));
+    assert!(found.contains(&"r1 route:routing:loop@3".to_owned()), "{found:?}");
+}
+
+#[test]
+fn an_address_that_two_hosts_have() {
+    let twice = broken(&with("c11", "10.1.0.11/24", "10.1.0.12/24"));
+    assert_eq!(twice, ["c12 address:contradiction:duplicate@1"]);
+    // Whoever has a gateway's address is not the gateway.
+    let of_gateway = broken(&with("c11", "10.1.0.11/24", "10.1.0.2/24"));
+    assert!(of_gateway.contains(&"c11 address:contradiction:duplicate@1".to_owned()), "{of_gateway:?}");
+    // Bridges of container engines have the same address everywhere.
+    let mut hosts = site();
+    for host in &mut hosts {
+        of(&mut host.routing, "docker0").addresses.push("172.17.0.1/16".parse::<Prefix>().unwrap().into());
+    }
+    assert_eq!(broken(&hosts), Vec::<String>::new());
+}
+
+/// What was not given is said once, and nothing is claimed of it.
+#[test]
+fn hosts_that_were_not_given() {
+    let hosts = &site()[..4];
+    assert_eq!(broken(hosts), Vec::<String>::new());
+    let missing = look(hosts).missing;
+    assert_eq!(missing.len(), 1, "{missing:?}");
+    assert!(missing[0].contains("10.1.0.1, 10.1.0.2") || missing[0].contains("10.1.0.1"), "{missing:?}");
+    // A default route to a router that was not given leads anywhere.
+    let elsewhere = with("c11", "10.2.0.0/24", "10.9.0.0/24");
+    let found = broken(&elsewhere);
+    assert!(found.iter().all(|it| it.starts_with("c11 ")) && !found.is_empty(), "{found:?}");
+}
+
+#[test]
+fn a_wrong_weight_accuses_one_gateway_of_one_host() {
+    let heavy = with("s201", "10.2.0.1,10.2.0.2", "10.2.0.1*3,10.2.0.2");
+    assert_eq!(broken(&heavy), ["s201 gateway:routing:weights-differ@2"]);
+    let report = look(&heavy);
+    let found = report.findings.iter().find(|it| it.id.ends_with("weights-differ")).unwrap();
+    assert!(found.message.starts_with("gw1 has another weight"), "{}", found.message);
+    let light = with("c11", "10.1.0.1,10.1.0.2", "10.1.0.1,10.1.0.2*2");
+    assert_eq!(broken(&light), ["c11 gateway:routing:weights-differ@2"]);
+}
+
+#[test]
+fn ipv6_is_walked_too() {
+    let client = "address e0 fd01::11/64\nroute fd02::/64 via fd01::1 dev e0\n";
+    let server = "address e0 fd02::c9/64\n";
+    let gateway = "address e0 fd01::1/64\naddress e1 fd02::1/64\nnet.ipv6.conf.all.forwarding = 1\n";
+    let hosts = |server: &str, gateway: &str| [host("c1", client), host("s1", server), host("gw1", gateway)];
+    assert_eq!(broken(&hosts(server, gateway)), ["s1 route:routing:no-route@0"]);
+    let back = format!("{server}route fd01::/64 via fd02::1 dev e0\n");
+    assert_eq!(broken(&hosts(&back, gateway)), Vec::<String>::new());
+    // Of IPv6 the interface's own value does not stop packets (ip-sysctl.rst).
+    let half = format!("{gateway}net.ipv6.conf.e0.forwarding = 0\n");
+    assert_eq!(broken(&hosts(&back, &half)), Vec::<String>::new());
+}
