@@ -224,7 +224,7 @@ fn failure(failure: &Failure) -> ExitCode {
     match failure.kind {
         FailureKind::Invalid => ExitCode::Usage,
         FailureKind::Unsupported => ExitCode::Unsupported,
-        FailureKind::Busy | FailureKind::InUse => ExitCode::Refused,
+        FailureKind::Busy | FailureKind::InUse | FailureKind::Forbidden => ExitCode::Refused,
         FailureKind::Connection => ExitCode::PeerLost,
         FailureKind::Internal => ExitCode::Internal,
     }
@@ -284,6 +284,7 @@ fn plan(error: &PlanError) -> ExitCode {
         | PlanError::OtherSchema { .. }
         | PlanError::Twice { .. }
         | PlanError::NoFolder => ExitCode::Usage,
+        PlanError::Unfit(error) if error.is_outside_families() => ExitCode::Refused,
         PlanError::Unfit(_)
         | PlanError::StepFailed { .. }
         | PlanError::Identity { .. }

@@ -17,11 +17,13 @@ use crate::pairing::{Pairing, PairingError, identity::Identity};
 
 mod admission;
 mod connect;
+mod scoped;
 mod serve;
 mod stream;
 mod verify;
 
 pub use connect::{connect, connect_waiting};
+pub use scoped::Controller;
 pub use serve::{Busy, ServeConfig, ServeError, ServeEvent, Server};
 
 fn provider() -> Arc<CryptoProvider> {
