@@ -5,6 +5,11 @@ mod common;
 
 use std::time::Duration;
 
+use clearstream_improve::{Bench as _, PeersBench};
+use clearstream_schema::{
+    diagnosis::End,
+    plan::{Effect, Setting, Step},
+};
 use common::{assert_valid, clearstream, finish, run};
 use serde_json::Value;
 
@@ -58,4 +63,69 @@ fn hosts_are_not_changed_without_being_told_to() {
 #[test]
 fn too_few_pairs_are_refused_with_the_reason() {
     run(&["improve", "localhost", "--yes", "--pairs", "3"]).refused(2, &["at least 4"]);
+}
+
+/// The lab of the process that tests a change, in its environment.
+const TESTER: &str = "IMPROVE_TEST_LAB";
+
+/// What `improve` does when it measures with a change: it is in force on a host, and
+/// the program is busy elsewhere.
+fn tester(lab: &str) {
+    let agent = |host: &str| {
+        let mut command = std::process::Command::new(common::program());
+        command.args(["lab", "exec", lab, host, "--"]).arg(common::program()).arg("agent");
+        clearstream_control::spawn(command, host).unwrap()
+    };
+    let (mut client, mut server) = (agent("here"), agent("there"));
+    let address = "10.0.0.2".parse().unwrap();
+    let budget = Duration::from_secs(1);
+    let mut bench = PeersBench::open(&mut client, &mut server, None, address, budget, None).unwrap();
+    let step = |key: &str, value: &str| Step {
+        setting: Setting::Sysctl(key.to_owned()),
+        current: None,
+        desired: Some(value.to_owned()),
+        reason: "a test".to_owned(),
+        effect: Effect::Now,
+    };
+    let kept = bench.apply(End::Client, &[step("net.ipv4.tcp_sack", "0")]).unwrap().unwrap();
+    bench.keep(End::Client, &kept).unwrap();
+    bench.apply(End::Client, &[step("net.ipv4.tcp_wmem", "4096 16384 67108864")]).unwrap();
+    bench.apply(End::Server, &[step("net.ipv4.tcp_rmem", "4096 131072 67108864")]).unwrap();
+    std::thread::sleep(Duration::from_secs(120));
+}
+
+/// kill -9 of the program while changes are in test on both hosts: what was kept
+/// stays, nothing unproven does, and there is nothing left to recover.
+#[test]
+fn root_killed_while_a_change_is_in_test_nothing_unproven_stays() {
+    if let Ok(lab) = std::env::var(TESTER) {
+        return tester(&lab);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let lab = common::Lab::of_two_hosts(folder.path(), "e2e-improve-killed");
+    let plans = folder.path().join("plans");
+    let shown = |host: &str| -> String {
+        let keys = ["net.ipv4.tcp_sack", "net.ipv4.tcp_wmem", "net.ipv4.tcp_rmem"];
+        run(&[&["lab", "exec", &lab.0, host, "--", "sysctl"], &keys[..]].concat()).ok().to_owned()
+    };
+    let before = (shown("here").replace("tcp_sack = 1", "tcp_sack = 0"), shown("there"));
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "root_killed_while_a_change_is_in_test_nothing_unproven_stays", "--nocapture"]);
+    command.env(TESTER, &lab.0).env("CLEARSTREAM_PLANS", &plans);
+    let mut program = command.stdout(std::process::Stdio::null()).spawn().unwrap();
+    common::eventually(Duration::from_secs(60), "changes are in test on both hosts", || {
+        shown("here").contains("67108864") && shown("there").contains("67108864")
+    });
+    program.kill().unwrap();
+    program.wait().unwrap();
+    common::eventually(Duration::from_secs(20), "what was not kept is restored", || {
+        (shown("here"), shown("there")) == before
+    });
+    for host in ["here", "there"] {
+        let program = common::program().to_str().unwrap();
+        let mut recover = clearstream(&["lab", "exec", &lab.0, host, "--", program, "tune", "recover"]);
+        recover.env("CLEARSTREAM_PLANS", &plans);
+        let recovered = finish(recover.spawn().unwrap(), Duration::from_secs(30));
+        assert!(recovered.ok().contains("nothing was interrupted"), "{}", recovered.stdout);
+    }
 }

@@ -4,14 +4,14 @@
 
 mod common;
 
-use std::{fs, process::Command};
+use std::{fs, process::Command, time::Duration};
 
 use clearstream_control::spawn;
 use clearstream_schema::{
     control::{Reply, Request},
     plan::{Effect, JournalState, PLAN_SCHEMA, Plan, PlanHost, PlanReply, PlanRequest, Setting, Step},
 };
-use common::{Lab, clearstream, finish, program, run};
+use common::{Lab, clearstream, eventually, finish, program, run, signal};
 
 fn plan() -> Plan {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap().trim().to_owned();
@@ -56,7 +56,7 @@ fn root_the_verbs_change_a_labs_host_and_put_it_back() {
         let mut command =
             clearstream(&[&["lab", "exec", &lab.0, "here", "--", program, "tune"], words].concat());
         command.env("CLEARSTREAM_PLANS", folder.path().join("plans"));
-        finish(command.spawn().unwrap(), std::time::Duration::from_secs(30))
+        finish(command.spawn().unwrap(), Duration::from_secs(30))
     };
     let before = shown(&lab);
     tune(&["verify", file]).refused_with(8);
@@ -144,4 +144,99 @@ fn root_an_agent_refuses_routes_that_cut_its_controller_off() {
     };
     assert!(routes().contains("blackhole 198.51.100.0/24"), "{}", routes());
     peer.shutdown();
+}
+
+/// Processes whose journals are in a folder, by their command line.
+fn processes(folder: &std::path::Path, words: &str) -> Vec<u32> {
+    let wanted = format!("CLEARSTREAM_PLANS={}", folder.display());
+    let has = |path: String, part: &str| {
+        fs::read(path).is_ok_and(|bytes| {
+            bytes
+                .split(|byte| *byte == 0)
+                .collect::<Vec<_>>()
+                .join(&b' ')
+                .windows(part.len())
+                .any(|at| at == part.as_bytes())
+        })
+    };
+    let numbers = fs::read_dir("/proc").unwrap().flatten();
+    let numbers = numbers.filter_map(|entry| entry.file_name().to_string_lossy().parse::<u32>().ok());
+    numbers
+        .filter(|pid| {
+            has(format!("/proc/{pid}/environ"), &wanted) && has(format!("/proc/{pid}/cmdline"), words)
+        })
+        .collect()
+}
+
+/// A change under test goes with its tester, however that one ends: in order, by
+/// kill -9, or together with the guardian; kept, it stays.
+#[test]
+fn root_a_change_under_test_goes_with_its_tester() {
+    let folder = tempfile::tempdir().unwrap();
+    let lab = Lab::of_two_hosts(folder.path(), "e2e-plan-tested");
+    let plans = folder.path().join("plans");
+    let begin = || {
+        let mut command = Command::new(program());
+        command.args(["lab", "exec", &lab.0, "here", "--"]).arg(program()).arg("agent");
+        command.env("CLEARSTREAM_PLANS", &plans);
+        let mut peer = spawn(command, "here").unwrap();
+        let applied = peer.request(Request::Plan(PlanRequest::ApplyPending(plan()))).unwrap();
+        let Reply::Plan(PlanReply::Applied { journal: Some(journal), changed_count: 3 }) = applied else {
+            panic!("{applied:?}")
+        };
+        (peer, journal)
+    };
+    let tune = |words: &[&str]| {
+        let here = ["lab", "exec", &lab.0, "here", "--", program().to_str().unwrap(), "tune"];
+        let mut command = clearstream(&[&here, words].concat());
+        command.env("CLEARSTREAM_PLANS", &plans);
+        finish(command.spawn().unwrap(), Duration::from_secs(30))
+    };
+    let before = shown(&lab);
+    let is_restored = || {
+        eventually(Duration::from_secs(20), "everything is restored", || shown(&lab) == before);
+        eventually(Duration::from_secs(20), "no guardian stays", || {
+            processes(&plans, "route guard").is_empty()
+        });
+        assert!(tune(&["recover"]).ok().contains("nothing was interrupted"));
+    };
+    // The session ends in order.
+    let (peer, _) = begin();
+    assert!(shown(&lab).contains("67108864"));
+    assert!(tune(&["history"]).ok().contains("pending"));
+    assert!(tune(&["recover"]).ok().contains("nothing was interrupted"), "its tester lives");
+    assert!(shown(&lab).contains("67108864"));
+    peer.shutdown();
+    is_restored();
+    // The agent is killed: its guardian restores.
+    let (peer, _) = begin();
+    for pid in processes(&plans, "agent") {
+        signal(pid, "KILL");
+    }
+    is_restored();
+    drop(peer);
+    // Both are killed: the change stays until somebody recovers it.
+    let (peer, journal) = begin();
+    for pid in processes(&plans, "route guard").into_iter().chain(processes(&plans, "agent")) {
+        signal(pid, "KILL");
+    }
+    drop(peer);
+    eventually(Duration::from_secs(20), "they are gone", || processes(&plans, "agent").is_empty());
+    assert!(shown(&lab).contains("67108864"));
+    let recovered = tune(&["recover", "--json"]).json();
+    assert_eq!(
+        (recovered[0]["journal"].as_str(), recovered[0]["found"].as_str()),
+        (Some(&*journal), Some("pending"))
+    );
+    is_restored();
+    // Kept, it stays.
+    let (mut peer, journal) = begin();
+    let keep = PlanRequest::Keep { journal: journal.clone() };
+    assert_eq!(peer.request(Request::Plan(keep.clone())).unwrap(), Reply::Plan(PlanReply::Kept));
+    assert!(peer.request(Request::Plan(keep)).is_err(), "it is not under test any more");
+    peer.shutdown();
+    assert!(tune(&["recover"]).ok().contains("nothing was interrupted"));
+    assert!(shown(&lab).contains("67108864"));
+    tune(&["revert", &journal]).ok();
+    is_restored();
 }

@@ -270,7 +270,7 @@ fn root_killed_while_it_applies_the_guardian_puts_everything_back() {
             Some("nhid 7001 proto 117")
         ),
         step(
-            json!({"netfilter-table": {"name": "slow"}}),
+            json!({"netfilter-table": {"name": "clearstream_slow"}}),
             Some(
                 "chain leave { type route hook output priority mangle; ct mark != 0 meta mark set ct mark; }"
             ),
@@ -360,4 +360,71 @@ fn root_nothing_is_lost_on_the_default_route_meanwhile() {
     }
     let summary = finish(ping, Duration::from_secs(30));
     assert!(summary.ok().contains("400 received, 0% packet loss"), "{}", summary.stdout);
+}
+
+/// Program and guardian died together in a revert: the next revert finishes that
+/// journal, and takes no older one.
+#[test]
+fn root_an_interrupted_revert_is_finished_before_an_older_journal() {
+    let here = Here::new("e2e-route-interrupted");
+    let route = |destination: &str| json!({"route": {"table": 254, "destination": destination, "metric": 0}});
+    let apply = |destination: &str| -> String {
+        let plan = here.plan(&json!([step(route(destination), Some("blackhole proto 117"))]));
+        let applied = here.route(&["apply", &plan, "--yes", "--json"]).json();
+        applied["journal"].as_str().unwrap().to_owned()
+    };
+    let before = here.shown();
+    let first = apply("198.51.100.0/24");
+    let with_first = here.shown();
+    let second = apply("203.0.113.0/24");
+    let interrupt = |journal: &str| {
+        let path = here.plans().join(format!("{journal}.jsonl"));
+        let mut file = fs::OpenOptions::new().append(true).open(path).unwrap();
+        std::io::Write::write_all(&mut file, b"{\"reverting\":{\"force\":false}}\n").unwrap();
+    };
+    interrupt(&second);
+    // Nothing is applied on top of it, and the message names it.
+    let plan = here.plan(&json!([step(route("198.18.0.0/24"), Some("blackhole proto 117"))]));
+    here.route(&["apply", &plan, "--yes"]).refused(4, &[&second, "tune recover"]);
+    let reverted = here.route(&["revert", "--json"]).json();
+    assert_eq!(reverted["journal"], second.as_str());
+    assert_eq!(here.shown(), with_first);
+    // One without routes is none of a revert of routes: it is named.
+    let sysctl = json!({"sysctl": "net.ipv4.tcp_sack"});
+    let plan = here.plan(&json!([step(sysctl, Some("0"))]));
+    let third = here.run_from(&["tune", "apply", &plan, "--yes", "--json"], None).json();
+    interrupt(third["journal"].as_str().unwrap());
+    here.route(&["revert"]).refused(4, &[third["journal"].as_str().unwrap(), "tune recover"]);
+    assert_eq!(here.shown(), with_first);
+    let finished = here.run_from(&["tune", "revert", "--json"], None).json();
+    assert_eq!(finished["journal"], third["journal"]);
+    assert_eq!(here.route(&["revert", "--json"]).json()["journal"], first.as_str());
+    assert_eq!(here.shown(), before);
+    here.route(&["revert"]).refused(2, &["no routes are applied here"]);
+}
+
+/// A revert with a deadline: the routes are back unless it is confirmed.
+#[test]
+fn root_a_revert_that_is_not_confirmed_comes_back() {
+    let here = Here::new("e2e-route-revert-within");
+    let route = json!({"route": {"table": 254, "destination": "198.51.100.0/24", "metric": 0}});
+    let plan = here.plan(&json!([step(route, Some("blackhole proto 117"))]));
+    let before = here.shown();
+    let applied = here.route(&["apply", &plan, "--yes", "--json"]).json();
+    let (journal, with) = (applied["journal"].as_str().unwrap(), here.shown());
+    let said = here.route(&["revert", "--confirm-within", "2s"]);
+    assert!(
+        said.ok().contains("in force again in 2s unless you run: clearstream route confirm"),
+        "{}",
+        said.stdout
+    );
+    // The guardian may have acted when this looks, but never before the deadline.
+    eventually(Duration::from_secs(20), "the plan is in force again", || here.shown() == with);
+    here.route(&["revert", "--confirm-within", "60s"]).ok();
+    assert_eq!(here.shown(), before);
+    let confirmed = here.route(&["confirm", "--json"]).json();
+    assert_eq!(confirmed["reverted"], journal);
+    assert_eq!(here.shown(), before);
+    here.route(&["revert", journal]).refused(4, &["was reverted already"]);
+    here.route(&["revert"]).refused(2, &["no routes are applied here"]);
 }

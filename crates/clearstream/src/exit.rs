@@ -242,7 +242,7 @@ fn failure_kind(kind: FailureKind) -> ExitCode {
     match kind {
         FailureKind::Invalid => ExitCode::Usage,
         FailureKind::Unsupported => ExitCode::Unsupported,
-        FailureKind::Busy | FailureKind::InUse => ExitCode::Refused,
+        FailureKind::Busy | FailureKind::InUse | FailureKind::Forbidden => ExitCode::Refused,
         FailureKind::Connection => ExitCode::PeerLost,
         FailureKind::Unreachable => ExitCode::Unreachable,
         FailureKind::Internal => ExitCode::Internal,
@@ -304,6 +304,7 @@ fn plan(error: &PlanError) -> ExitCode {
         | PlanError::OtherSchema { .. }
         | PlanError::Twice { .. }
         | PlanError::NoFolder => ExitCode::Usage,
+        PlanError::Unfit(error) if error.is_outside_families() => ExitCode::Refused,
         PlanError::Unfit(_)
         | PlanError::StepFailed { .. }
         | PlanError::Identity { .. }

@@ -40,14 +40,21 @@ pub trait Bench {
     /// When the host is lost.
     fn read(&mut self, end: End, setting: &Setting) -> Result<Option<String>, ImproveError>;
 
-    /// Changes settings of one host, all or none. Gives the journal that takes
-    /// them back, or nothing when all was so already.
+    /// Changes settings of one host, all or none, pending: they are restored when
+    /// this bench is gone, unless they are kept. Gives the journal that reverts
+    /// them, or nothing when all was so already.
     ///
     /// # Errors
     /// Why nothing was changed.
     fn apply(&mut self, end: End, steps: &[Step]) -> Result<Option<String>, ImproveError>;
 
-    /// Takes changes back.
+    /// Keeps changes for good.
+    ///
+    /// # Errors
+    /// Why they are still pending.
+    fn keep(&mut self, end: End, journal: &str) -> Result<(), ImproveError>;
+
+    /// Reverts changes.
     ///
     /// # Errors
     /// Why they are still in force.

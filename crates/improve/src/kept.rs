@@ -15,11 +15,13 @@ pub(crate) struct State<'a, B> {
     pub(crate) bench: &'a mut B,
     /// Candidates in force, oldest first, each with its journals.
     applied: Vec<(String, Vec<KeptJournal>)>,
+    /// Journals that are no longer pending.
+    final_journals: Vec<(End, String)>,
 }
 
 impl<'a, B: Bench> State<'a, B> {
     pub(crate) fn new(bench: &'a mut B) -> Self {
-        Self { bench, applied: Vec::new() }
+        Self { bench, applied: Vec::new(), final_journals: Vec::new() }
     }
 
     /// Journals in force, oldest first.
@@ -52,6 +54,19 @@ impl<'a, B: Bench> State<'a, B> {
                     self.take_back(candidate)?;
                     return Err(error);
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes what is in force final: until then it is restored when this program
+    /// dies.
+    pub(crate) fn keep_all(&mut self) -> Result<(), ImproveError> {
+        for KeptJournal { end, journal, .. } in self.journals() {
+            let entry = (end, journal);
+            if !self.final_journals.contains(&entry) {
+                self.bench.keep(entry.0, &entry.1)?;
+                self.final_journals.push(entry);
             }
         }
         Ok(())

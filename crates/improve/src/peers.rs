@@ -128,9 +128,17 @@ impl Bench for PeersBench<'_> {
             steps: steps.to_vec(),
             advice: Vec::new(),
         };
-        match self.plan(end, PlanRequest::Apply(plan))? {
+        match self.plan(end, PlanRequest::ApplyPending(plan))? {
             PlanReply::Applied { journal, .. } => Ok(journal),
             _ => Err(ImproveError::Unexpected { host: name, request: "apply" }),
+        }
+    }
+
+    fn keep(&mut self, end: End, journal: &str) -> Result<(), ImproveError> {
+        let name = self.peer(end).0.name().to_owned();
+        match self.plan(end, PlanRequest::Keep { journal: journal.to_owned() })? {
+            PlanReply::Kept => Ok(()),
+            _ => Err(ImproveError::Unexpected { host: name, request: "keep" }),
         }
     }
 

@@ -113,8 +113,9 @@ pub fn run<B: Bench>(
         notices: Vec::new(),
     };
     let mut state = State::new(bench);
-    let looped =
-        Loop { options, stop, until: Instant::now() + options.budget }.all(&mut state, &mut found, on_event);
+    let looped = Loop { options, stop, until: Instant::now() + options.budget }
+        .all(&mut state, &mut found, on_event)
+        .and_then(|()| state.keep_all());
     if looped.is_err() {
         // The error is told; hosts are left as they were if they can be reached.
         state.take_all_back()?;

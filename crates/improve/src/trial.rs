@@ -76,6 +76,7 @@ pub(crate) fn measure<B: Bench>(
     };
     if outcome.verdict == Verdict::Kept {
         state.put_in_force(candidate)?;
+        state.keep_all()?;
     } else {
         state.take_back(candidate)?;
     }

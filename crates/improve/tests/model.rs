@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
@@ -29,6 +29,8 @@ struct Model {
     wmem: [u64; 3],
     rmem: [u64; 3],
     journals: BTreeMap<String, (Setting, String)>,
+    /// Journals that are no longer pending.
+    final_journals: BTreeSet<String>,
     made: usize,
     random: Random,
     /// Refuses to set sysctls.
@@ -47,6 +49,7 @@ impl Model {
             wmem: [4096, 16_384, 4_194_304],
             rmem: [4096, 131_072, 256 << 20],
             journals: BTreeMap::new(),
+            final_journals: BTreeSet::new(),
             made: 0,
             random: Random::new(7),
             refuses: false,
@@ -246,6 +249,12 @@ impl Bench for Model {
         Ok(Some(journal))
     }
 
+    fn keep(&mut self, _end: End, journal: &str) -> Result<(), ImproveError> {
+        assert!(self.journals.contains_key(journal), "{journal} is in force");
+        assert!(self.final_journals.insert(journal.to_owned()), "{journal} was kept already");
+        Ok(())
+    }
+
     fn revert(&mut self, _end: End, journal: &str) -> Result<(), ImproveError> {
         let (setting, old) = self.journals.remove(journal).expect("a journal in force");
         self.set(&setting, &old);
@@ -283,6 +292,7 @@ fn a_mistuned_path_reaches_its_capacity_and_only_what_helped_stays() {
     assert_eq!(model.wmem, [4096, 16_384, 64 << 20], "sixteen times what it was");
     assert_eq!(found.journals.len(), 1);
     assert!(model.journals.len() == 1 && model.journals.contains_key(&found.journals[0].journal));
+    assert!(model.final_journals.contains(&found.journals[0].journal), "what stays is not pending");
     assert_eq!(confirmed, 1);
     let middle = |values: &[f64]| clearstream_stats::median(values).unwrap();
     let reached = middle(&found.after.goodput_bps);

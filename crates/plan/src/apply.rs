@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use clearstream_schema::plan::{PLAN_SCHEMA, Plan, Setting, Values};
+use clearstream_schema::plan::{JournalState, PLAN_SCHEMA, Plan, Setting, Values};
 use jiff::Timestamp;
 
 use crate::{
@@ -12,6 +12,7 @@ use crate::{
     folder::{self, Locked},
     journal::{Change, Head, Journal, Mark, SCHEMA, VERSION},
     meaning::alike,
+    pending::orphan,
     restore,
     revert::is_here,
 };
@@ -35,6 +36,7 @@ pub struct Applied {
 pub fn read(settings: &[Setting], options: &Options) -> Result<Values, PlanError> {
     let mut values = Values::new();
     for setting in settings {
+        options.check_touched(setting)?;
         if let Some(value) = options.target.read(setting).map_err(PlanError::Unfit)? {
             values.insert(setting.clone(), value);
         }
@@ -42,10 +44,26 @@ pub fn read(settings: &[Setting], options: &Options) -> Result<Values, PlanError
     Ok(values)
 }
 
+/// Refuses a plan that names a setting which is not permitted; nothing is read.
+pub fn check_settings(plan: &Plan, options: &Options) -> Result<(), PlanError> {
+    plan.steps.iter().try_for_each(|step| options.check_named(&step.setting))
+}
+
 /// Applies a plan in the order of its steps, all or nothing. Steps whose
 /// setting holds the desired value already are left alone, so that applying
 /// twice changes nothing the second time and leaves no second journal.
 pub fn apply(plan: &Plan, options: &Options) -> Result<Applied, PlanError> {
+    carry_out(plan, None, options)
+}
+
+/// Applies the [plan back](crate::plan_back) of a journal, with a journal of its
+/// own: reverted, it puts the first one's changes in force again;
+/// [confirmed](crate::confirm), the first one is reverted.
+pub fn apply_back(plan: &Plan, journal: &str, options: &Options) -> Result<Applied, PlanError> {
+    carry_out(plan, Some(journal.to_owned()), options)
+}
+
+fn carry_out(plan: &Plan, reverts: Option<String>, options: &Options) -> Result<Applied, PlanError> {
     let identity = options.target.identity()?;
     check_fits(plan, &identity)?;
     let locked = Locked::lock(&options.journals)?;
@@ -69,6 +87,7 @@ pub fn apply(plan: &Plan, options: &Options) -> Result<Applied, PlanError> {
         time: now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         purpose: plan.purpose.clone(),
         identity,
+        reverts,
         changes,
     };
     let mut journal = Journal::create(path, name.clone(), head, || options.tell(Event::JournalBegun))?;
@@ -118,7 +137,11 @@ fn refuse_interrupted(options: &Options, here: &Identity) -> Result<(), PlanErro
     for name in folder::names(&options.journals)? {
         // A damaged journal of another time does not stop this host from being changed.
         let Ok(journal) = folder::open(&options.journals, &name) else { continue };
-        if journal.is_interrupted() && is_here(&journal.head.identity, here) {
+        if !is_here(&journal.head.identity, here) {
+            continue;
+        }
+        let is_orphan = journal.state() == JournalState::Applied && orphan(&name, options)?.is_some();
+        if journal.is_interrupted() || is_orphan {
             return Err(PlanError::Interrupted { journal: name });
         }
     }
@@ -130,6 +153,7 @@ fn refuse_interrupted(options: &Options, here: &Identity) -> Result<(), PlanErro
 fn changes(plan: &Plan, options: &Options) -> Result<Vec<Change>, PlanError> {
     let target = &options.target;
     let mut changes = Vec::new();
+    check_settings(plan, options)?;
     for step in &plan.steps {
         let setting = step.setting.clone();
         let new = step.desired.clone();

@@ -33,7 +33,13 @@ pub enum Fault {
     /// Only root may.
     #[error("not permitted: run as root")]
     NotPermitted,
-    /// The name or the value makes no sense.
+    /// It belongs to none of the families that plans may name.
+    #[error(
+        "not a setting that a plan may name (network sysctls, interfaces, interrupts, queues, routes, our nft \
+         tables; docs/guide/plans.md lists them): on that host, `--allow-any-setting` allows more"
+    )]
+    OutsideFamilies,
+    /// The name or the value is invalid.
     #[error("{reason}")]
     Invalid {
         /// Why, and what to write instead.
@@ -85,6 +91,11 @@ impl Fault {
 impl SettingError {
     pub(crate) fn is_absent(&self) -> bool {
         matches!(*self.fault, Fault::Absent)
+    }
+
+    /// A plan may not name the setting here.
+    pub fn is_outside_families(&self) -> bool {
+        matches!(*self.fault, Fault::OutsideFamilies)
     }
 
     /// Nothing is wrong with the plan: it may not be carried out here.

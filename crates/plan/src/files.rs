@@ -73,15 +73,19 @@ impl Files {
         })
     }
 
-    /// The file after all links, which must not lead out of the root's `proc` and `sys`.
+    /// The file after all links, which must not lead out of the root's `proc` and
+    /// `sys`, nor to an attribute of another name: `/sys/class/net/eth0` is a link
+    /// to a device, and what is below it is not.
     fn inside(&self, setting: &Setting, rel: &str) -> Result<PathBuf, SettingError> {
         let absent = || Fault::Absent.of(setting);
         let base = self.base.canonicalize().map_err(|_| absent())?;
         let path = self.base.join(rel).canonicalize().map_err(|_| absent())?;
-        if ["sys", "proc"].iter().any(|top| path.starts_with(base.join(top))) {
+        let tail = rel.strip_prefix("sys/class/").or_else(|| rel.strip_prefix("proc/"));
+        let is_inside = ["sys", "proc"].iter().any(|top| path.starts_with(base.join(top)));
+        if is_inside && tail.is_none_or(|tail| path.ends_with(tail)) {
             return Ok(path);
         }
-        let reason = format!("leads to {}, outside of proc and sys", path.display());
+        let reason = format!("leads to {}, which is another place", path.display());
         Err(Fault::Invalid { reason }.of(setting))
     }
 }
@@ -104,7 +108,7 @@ pub(crate) fn of_sysctl(setting: &Setting, key: &str) -> Result<String, SettingE
         })
         .collect();
     let is_plain = path.split('/').all(|name| !matches!(name, "" | "." | ".."));
-    if is_plain && path.contains('/') && !path.contains(char::is_whitespace) {
+    if is_plain && path.contains('/') && is_printed(&path) {
         return Ok(format!("proc/sys/{path}"));
     }
     let reason = "not the name of a sysctl: write it as `net.ipv4.tcp_wmem`".to_owned();
@@ -114,12 +118,18 @@ pub(crate) fn of_sysctl(setting: &Setting, key: &str) -> Result<String, SettingE
 /// The file of a path below `/sys` or `/proc/irq`.
 pub(crate) fn of_path(setting: &Setting, path: &str) -> Result<String, SettingError> {
     let is_plain = path.split('/').all(|name| !matches!(name, "" | "." | ".."));
-    if is_plain && (path.starts_with("sys/") || path.starts_with("proc/irq/")) {
+    if is_plain && is_printed(path) && (path.starts_with("sys/") || path.starts_with("proc/irq/")) {
         return Ok(path.to_owned());
     }
     let reason =
         "a plan writes files below sys/ and proc/irq/ only, by paths without leading slash".to_owned();
     Err(Fault::Invalid { reason }.of(setting))
+}
+
+/// Neither blanks nor control characters: no name below `/proc/sys`, and none of
+/// an interface (dev_valid_name), has them.
+fn is_printed(path: &str) -> bool {
+    !path.contains(|letter: char| letter.is_whitespace() || letter.is_control())
 }
 
 #[cfg(test)]

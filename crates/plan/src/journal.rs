@@ -29,6 +29,9 @@ pub(crate) struct Head {
     pub(crate) time: String,
     pub(crate) purpose: String,
     pub(crate) identity: Identity,
+    /// The journal that this plan reverts, as soon as it is confirmed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) reverts: Option<String>,
     /// In the order of writing.
     pub(crate) changes: Vec<Change>,
 }

@@ -14,6 +14,7 @@ const PROGRAM: &str = "nft";
 
 /// What is there; `None` when there is no such table.
 pub(crate) fn read(setting: &Setting, name: &str) -> Result<Option<String>, SettingError> {
+    check_name(setting, name)?;
     match run(setting, &["list", "table", "inet", name], "") {
         Ok(shown) => Ok(Some(one_line(&String::from_utf8_lossy(&shown.stdout)))),
         Err(error) if is_absent(&error) => Ok(None),
@@ -29,38 +30,72 @@ fn is_absent(error: &SettingError) -> bool {
 /// Puts the table in the place of the one of its name: packets find the one or
 /// the other (nft(8), a file is one transaction).
 pub(crate) fn write(setting: &Setting, name: &str, text: &str) -> Result<(), SettingError> {
+    check_name(setting, name)?;
+    check_text(setting, text)?;
     let empty = format!("table inet {name} {{ }}\ndelete table inet {name}\n");
     run(setting, &["-f", "-"], &format!("{empty}table inet {name} {{ {text}\n}}\n")).map(|_| ())
 }
 
 /// Takes the table away.
 pub(crate) fn remove(setting: &Setting, name: &str) -> Result<(), SettingError> {
+    check_name(setting, name)?;
     run(setting, &["delete", "table", "inet", name], "").map(|_| ())
 }
 
 /// Fails for a name or text that is not one table, or when the program is not there.
 pub(crate) fn check(setting: &Setting, name: &str, text: &str) -> Result<(), SettingError> {
-    let invalid = |reason: String| Err(Fault::Invalid { reason }.of(setting));
+    check_name(setting, name)?;
+    check_text(setting, text)?;
+    let empty = format!("table inet {name} {{ }}\n");
+    run(setting, &["-c", "-f", "-"], &format!("{empty}table inet {name} {{ {text}\n}}\n")).map(|_| ())
+}
+
+/// nft joins its arguments and parses them as commands, so that a name could hold
+/// further ones: it is checked before the program runs, for reading too.
+fn check_name(setting: &Setting, name: &str) -> Result<(), SettingError> {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-.".contains(letter);
-    if !name.starts_with(|letter: char| letter.is_ascii_alphabetic()) || !name.chars().all(is_plain) {
-        return invalid("the name of a table is letters, digits, \"_\", \"-\" and \".\"".to_owned());
+    if name.starts_with(|letter: char| letter.is_ascii_alphabetic()) && name.chars().all(is_plain) {
+        return Ok(());
     }
-    let mut depth = 0i32;
+    let reason = "the name of a table is letters, digits, \"_\", \"-\" and \".\"".to_owned();
+    Err(Fault::Invalid { reason }.of(setting))
+}
+
+/// Statements that read files or define variables (nft(8), INPUT FILE FORMATS).
+const DIRECTIVES: [&str; 4] = ["include", "define", "redefine", "undefine"];
+
+/// Fails for a text that is not the inside of one table: one that closes it and
+/// goes on, hides braces in strings or comments, or reads a file.
+fn check_text(setting: &Setting, text: &str) -> Result<(), SettingError> {
+    let invalid = |reason: &str| Err(Fault::Invalid { reason: reason.to_owned() }.of(setting));
+    let (mut depth, mut quoted) = (0i32, false);
     for letter in text.chars() {
-        depth += match letter {
-            '{' => 1,
-            '}' => -1,
-            _ => 0,
-        };
+        match letter {
+            '"' => quoted = !quoted,
+            '{' | '}' | ';' if quoted => return invalid("braces and semicolons do not stand in quotes here"),
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            '#' | '$' | '\\' | '`' => {
+                return invalid("the text of a table has no \"#\", \"$\", \"\\\" and \"`\"");
+            }
+            letter if letter.is_control() => return invalid("the text of a table is one line"),
+            _ => {}
+        }
         if depth < 0 {
-            return invalid("it closes more braces than it opens".to_owned());
+            return invalid("it closes more braces than it opens");
         }
     }
     if depth != 0 {
-        return invalid("it opens more braces than it closes".to_owned());
+        return invalid("it opens more braces than it closes");
     }
-    let empty = format!("table inet {name} {{ }}\n");
-    run(setting, &["-c", "-f", "-"], &format!("{empty}table inet {name} {{ {text}\n}}\n")).map(|_| ())
+    if quoted {
+        return invalid("it ends inside of quotes");
+    }
+    let words = |letter: char| !letter.is_ascii_alphanumeric() && letter != '_' && letter != '-';
+    match text.split(words).any(|word| DIRECTIVES.contains(&word)) {
+        true => invalid("the text of a table includes no file and defines no variable"),
+        false => Ok(()),
+    }
 }
 
 fn run(setting: &Setting, arguments: &[&str], input: &str) -> Result<Output, SettingError> {
@@ -142,6 +177,42 @@ fn words(text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Names and texts by which a table would be left: nothing is run for them.
+    #[test]
+    fn a_table_is_never_left() {
+        let setting = Setting::NetfilterTable { name: "clearstream".to_owned() };
+        for name in ["a; flush ruleset", "a b", "a\nflush ruleset", "-a", "", "a{", "é"] {
+            for result in [
+                read(&setting, name).map(|_| ()),
+                remove(&setting, name),
+                write(&setting, name, ""),
+                check(&setting, name, ""),
+            ] {
+                let message = result.unwrap_err().to_string();
+                assert!(message.contains("the name of a table is"), "{name:?}: {message}");
+            }
+        }
+        for text in [
+            "} flush ruleset; table inet b {",
+            "comment \"{\"; } flush ruleset; table inet b { comment \"}\";",
+            "chain a { } # }",
+            "include \"/etc/shadow\";",
+            "chain a { include \"/tmp/x\"; }",
+            "define x = 1;",
+            "chain a { ip saddr $x drop; }",
+            "chain a {",
+            "comment \"a",
+            "chain a { } \r flush ruleset",
+        ] {
+            for result in [write(&setting, "clearstream", text), check(&setting, "clearstream", text)] {
+                assert!(matches!(*result.unwrap_err().fault, Fault::Invalid { .. }), "{text:?}");
+            }
+        }
+        let ours = "chain arrive { type filter hook prerouting priority mangle; policy accept; iifname \"eth0\" \
+                    ct state new ether saddr 02:00:00:00:00:01 ct mark set 0x1b59 comment \"gw1\"; };";
+        assert!(check_text(&setting, ours).is_ok());
+    }
 
     /// As nft 1.0.6 shows a table that was given on one line.
     #[test]

@@ -12,6 +12,7 @@ pub fn failure(error: &PlanError) -> Failure {
 fn kind(error: &PlanError) -> FailureKind {
     match error {
         PlanError::Busy { .. } => FailureKind::Busy,
+        PlanError::Unfit(error) if error.is_outside_families() => FailureKind::Forbidden,
         PlanError::Unfit(error) if error.is_forbidden() => FailureKind::Unsupported,
         PlanError::NoFolder => FailureKind::Unsupported,
         PlanError::NotRestored { .. }

@@ -7,6 +7,7 @@ use crate::{
     apply::{ABSENT, write_and_read},
     journal::{Change, Journal, Mark},
     meaning::alike,
+    pending,
     qdisc::is_default,
     trial,
 };
@@ -24,6 +25,24 @@ pub(crate) fn restore(
     force: bool,
     options: &Options,
 ) -> Result<u64, PlanError> {
+    let left_alone = look(journal, force, options)?;
+    journal.mark(Mark::Reverting { reason, force, left_alone })?;
+    options.tell(Event::Reverting);
+    let count = put_back(journal, options, |journal, index| journal.mark(Mark::Writing(index)))?;
+    journal.mark(Mark::Reverted)?;
+    trial::forget(&journal.name, options)?;
+    pending::forget(&journal.name, options)?;
+    options.tell(Event::Ended);
+    Ok(count)
+}
+
+/// Looks at everything before anything is written: settings that may not be
+/// restored, live values that are neither old nor new (unless forced), what cannot
+/// be written. Returns the indices of settings that somebody else owns now.
+pub(crate) fn look(journal: &Journal, force: bool, options: &Options) -> Result<Vec<usize>, PlanError> {
+    for change in &journal.head.changes {
+        options.check_touched(&change.setting)?;
+    }
     // A revert that was begun has looked already: what is neither old nor new
     // now, the kernel took along with what was written since.
     if !force && journal.state() != JournalState::Reverting {
@@ -33,14 +52,7 @@ pub(crate) fn restore(
         }
     }
     check_writable(journal, force, options)?;
-    let left_alone = foreign(journal, options)?;
-    journal.mark(Mark::Reverting { reason, force, left_alone })?;
-    options.tell(Event::Reverting);
-    let count = put_back(journal, options, |journal, index| journal.mark(Mark::Writing(index)))?;
-    journal.mark(Mark::Reverted)?;
-    trial::forget(&journal.name, options)?;
-    options.tell(Event::Ended);
-    Ok(count)
+    foreign(journal, options)
 }
 
 /// Live values that somebody else wrote. Of the change that was being written

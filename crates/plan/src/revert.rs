@@ -1,13 +1,18 @@
 //! Reverting a journal, listing journals, and ending what was interrupted.
 
-use clearstream_schema::plan::{JournalEntry, JournalState, PLAN_SCHEMA, Plan, PlanHost, Recovered, Step};
+use clearstream_schema::plan::{
+    JournalEntry, JournalState, PLAN_SCHEMA, Plan, PlanHost, Recovered, Setting, Step,
+};
 
 use crate::{
     Identity, Options, PlanError,
     apply::PLAN_VERSION,
     folder::{self, Locked},
     journal::{Change, Head, Journal},
-    restore::restore,
+    pending,
+    qdisc::is_default,
+    restore::{look, restore},
+    trial,
 };
 
 /// What reverting did.
@@ -19,30 +24,60 @@ pub struct Reverted {
     pub restored_count: u64,
 }
 
-/// Puts back what the journal found, all or nothing. Refuses where a live
-/// value is neither ours nor the old one, unless forced; forced, it also ends
-/// an interrupted journal and leaves out settings that are gone.
+/// Restores what the journal found, all or nothing. Refuses where a live value is
+/// neither ours nor the old one, unless forced; forced, it leaves out settings
+/// that are gone. An interrupted journal is ended as [`recover`] ends it.
 pub fn revert(journal: &str, force: bool, options: &Options) -> Result<Reverted, PlanError> {
     let here = options.target.identity()?;
-    let mut journal = folder::open(&options.journals, journal)?;
+    // A name that is none is an error of its own, before a folder is made for the lock.
+    folder::open(&options.journals, journal)?;
     let locked = Locked::lock(&options.journals)?;
     locked.sweep()?;
+    // Read under the lock: whoever held it before may have added marks.
+    let mut journal = revertible(journal, &here, options)?;
+    let (reason, forced) = how_to_end(&journal);
+    let restored_count = restore(&mut journal, reason, force || forced, options)?;
+    Ok(Reverted { journal: journal.name, restored_count })
+}
+
+/// The journal, where it is one of this host that is not reverted.
+fn revertible(journal: &str, here: &Identity, options: &Options) -> Result<Journal, PlanError> {
+    let journal = folder::open(&options.journals, journal)?;
     let name = journal.name.clone();
     if journal.head.identity.boot != here.boot && journal.head.identity.name == here.name {
         return Err(PlanError::Booted { journal: name });
     }
-    if !is_here(&journal.head.identity, &here) {
+    if !is_here(&journal.head.identity, here) {
         return Err(PlanError::Elsewhere { journal: name, host: journal.head.identity.name });
     }
     match journal.state() {
-        JournalState::Reverted => return Err(PlanError::RevertedAlready { journal: name }),
-        JournalState::Applying | JournalState::Reverting if !force => {
-            return Err(PlanError::Interrupted { journal: name });
-        }
-        _ => {}
+        JournalState::Reverted => Err(PlanError::RevertedAlready { journal: name }),
+        _ => Ok(journal),
     }
-    let restored_count = restore(&mut journal, None, force, options)?;
-    Ok(Reverted { journal: name, restored_count })
+}
+
+/// The plan that restores what a journal found, the last change first: for
+/// [`crate::apply_back`]. Refuses as [`revert`] does, and an interrupted journal.
+pub fn plan_back(journal: &str, force: bool, options: &Options) -> Result<Plan, PlanError> {
+    let here = options.target.identity()?;
+    let opened = revertible(journal, &here, options)?;
+    if opened.is_interrupted() {
+        return Err(PlanError::Interrupted { journal: opened.name });
+    }
+    let left_alone = look(&opened, force, options)?;
+    let mut plan = plan_of(journal, options)?;
+    plan.purpose = format!("revert journal {journal}: {}", plan.purpose);
+    plan.host = PlanHost { name: here.name, kernel: here.kernel };
+    let steps = std::mem::take(&mut plan.steps).into_iter().enumerate();
+    plan.steps = steps.filter(|(index, _)| !left_alone.contains(index)).map(|(_, step)| step).rev().collect();
+    for step in &mut plan.steps {
+        std::mem::swap(&mut step.current, &mut step.desired);
+    }
+    // As a revert does: the kernel makes its default by what it finds then.
+    plan.steps.sort_by_key(|step| {
+        matches!(step.setting, Setting::Qdisc { .. }) && step.desired.as_deref().is_some_and(is_default)
+    });
+    Ok(plan)
 }
 
 /// The plan that a journal applied, with the texts that it found as current
@@ -76,7 +111,7 @@ pub fn history(options: &Options) -> Result<Vec<JournalEntry>, PlanError> {
 fn entry(name: String, here: &Identity, options: &Options) -> JournalEntry {
     match folder::open(&options.journals, &name) {
         Ok(journal) => JournalEntry {
-            state: state(&journal, here),
+            state: state(&journal, here, options),
             here: is_here(&journal.head.identity, here),
             note: journal.reason().map(str::to_owned),
             changed_count: journal.head.changes.iter().filter(|change| !change.was_right()).count() as u64,
@@ -99,29 +134,40 @@ fn entry(name: String, here: &Identity, options: &Options) -> JournalEntry {
 }
 
 /// What the file says, and whether the kernel that it speaks of still runs.
-fn state(journal: &Journal, here: &Identity) -> JournalState {
+fn state(journal: &Journal, here: &Identity, options: &Options) -> JournalState {
     match journal.state() {
         JournalState::Reverted => JournalState::Reverted,
         _ if journal.head.identity.boot != here.boot => JournalState::Gone,
+        JournalState::Applied if pending::is_under_test(&journal.name, options) => JournalState::Pending,
+        JournalState::Applied if trial::is_on_trial(&journal.name, options) => JournalState::Pending,
         state => state,
     }
 }
 
 /// Ends every journal of this host and namespace that was interrupted: an
-/// unfinished apply is put back, an unfinished revert is finished. Journals of
+/// unfinished apply is restored, an unfinished revert is finished, and so is what
+/// was not confirmed in time and a change whose tester is gone. Journals of
 /// other namespaces and of earlier boots are left alone. One that cannot be
 /// ended says why in `problem`; the others are ended all the same. The newest
 /// is taken first.
 pub fn recover(options: &Options) -> Result<Vec<Recovered>, PlanError> {
     let here = options.target.identity()?;
-    let names = folder::names(&options.journals)?;
+    let mut done = overdue(options)?;
     let locked = Locked::lock(&options.journals)?;
     locked.sweep()?;
-    let mut done = Vec::new();
+    let names = folder::names(&options.journals)?;
     for name in names.into_iter().rev() {
         match folder::open(&options.journals, &name) {
             Ok(mut journal) if is_here(&journal.head.identity, &here) && journal.is_interrupted() => {
                 done.push(end(&mut journal, options));
+            }
+            Ok(mut journal)
+                if is_here(&journal.head.identity, &here) && journal.state() == JournalState::Applied =>
+            {
+                // Held until everything is restored.
+                if let Some(_lock) = pending::orphan(&journal.name, options)? {
+                    done.push(end(&mut journal, options));
+                }
             }
             Ok(_) => {}
             Err(error) => done.push(Recovered {
@@ -136,17 +182,50 @@ pub fn recover(options: &Options) -> Result<Vec<Recovered>, PlanError> {
     Ok(done)
 }
 
-fn end(journal: &mut Journal, options: &Options) -> Recovered {
-    let found = journal.state();
-    let (reason, force) = match found {
+/// Restores what was not confirmed in time.
+fn overdue(options: &Options) -> Result<Vec<Recovered>, PlanError> {
+    let mut done = Vec::new();
+    for trial in trial::trials(options)?.into_iter().filter(|trial| trial.left.is_zero()) {
+        let result = trial::expire(&trial.journal, options);
+        let now = if result.is_ok() { JournalState::Reverted } else { JournalState::Pending };
+        let (restored_count, problem) = match result {
+            // Confirmed or restored by another process meanwhile.
+            Ok(None) => continue,
+            Ok(Some(reverted)) => (reverted.restored_count, None),
+            Err(error) => (0, Some(error.to_string())),
+        };
+        done.push(Recovered {
+            journal: trial.journal,
+            found: JournalState::Pending,
+            now,
+            restored_count,
+            problem,
+        });
+    }
+    Ok(done)
+}
+
+/// The reason to write, and whether the revert is a forced one: of a revert that
+/// was begun as it was begun, of an apply that was interrupted unforced.
+fn how_to_end(journal: &Journal) -> (Option<String>, bool) {
+    match journal.state() {
         JournalState::Applying => (Some("applying was interrupted".to_owned()), false),
-        _ => (journal.reason().map(str::to_owned), journal.is_forced()),
+        JournalState::Reverting => (journal.reason().map(str::to_owned), journal.is_forced()),
+        _ => (None, false),
+    }
+}
+
+fn end(journal: &mut Journal, options: &Options) -> Recovered {
+    let (found, (reason, force)) = match journal.state() {
+        // Under test, by a process that is gone.
+        JournalState::Applied => (JournalState::Pending, (Some(pending::REASON.to_owned()), false)),
+        state => (state, how_to_end(journal)),
     };
     let result = restore(journal, reason, force, options);
     Recovered {
         journal: journal.name.clone(),
         found,
-        now: journal.state(),
+        now: if journal.state() == JournalState::Applied { found } else { journal.state() },
         restored_count: *result.as_ref().unwrap_or(&0),
         problem: result.err().map(|error| error.to_string()),
     }

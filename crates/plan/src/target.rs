@@ -6,7 +6,7 @@ use std::{fmt, path::PathBuf, sync::Arc};
 use clearstream_schema::plan::Setting;
 use serde::{Deserialize, Serialize};
 
-use crate::{Fault, Host, PlanError, SettingError, folder};
+use crate::{Fault, Host, Permitted, PlanError, SettingError, families, folder};
 
 /// Holds settings. [`Host`] is the one of this machine.
 pub trait Target: Send + Sync {
@@ -99,6 +99,8 @@ pub struct Options {
     pub target: Arc<dyn Target>,
     /// Folder of the journals; made when it is not there.
     pub journals: PathBuf,
+    /// Settings that may be read, written and restored.
+    pub permitted: Permitted,
     /// Told of every step.
     pub on_event: OnEvent,
 }
@@ -120,7 +122,36 @@ impl Options {
 
     /// Any target, any folder of journals.
     pub fn new(target: impl Target + 'static, journals: impl Into<PathBuf>) -> Self {
-        Self { target: Arc::new(target), journals: journals.into(), on_event: Arc::new(|_| ()) }
+        Self {
+            target: Arc::new(target),
+            journals: journals.into(),
+            permitted: Permitted::default(),
+            on_event: Arc::new(|_| ()),
+        }
+    }
+
+    /// The same, for other settings.
+    #[must_use]
+    pub fn permitting(self, permitted: Permitted) -> Self {
+        Self { permitted, ..self }
+    }
+
+    /// Refuses a setting that a plan may not name.
+    pub(crate) fn check_named(&self, setting: &Setting) -> Result<(), PlanError> {
+        match self.permitted {
+            Permitted::Any => Ok(()),
+            Permitted::Families | Permitted::FamiliesOnly => {
+                families::check(setting).map_err(PlanError::Unfit)
+            }
+        }
+    }
+
+    /// Refuses a setting that may not be read or restored.
+    pub(crate) fn check_touched(&self, setting: &Setting) -> Result<(), PlanError> {
+        match self.permitted {
+            Permitted::FamiliesOnly => self.check_named(setting),
+            Permitted::Families | Permitted::Any => Ok(()),
+        }
     }
 
     /// The same, telling of every step.

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Options, PlanError, Reverted,
     folder::{self, Locked},
-    journal::{storage, sync_folder_of},
+    journal::{Mark, storage, sync_folder_of},
     restore::restore,
     revert::is_here,
 };
@@ -81,9 +81,19 @@ pub fn trials(options: &Options) -> Result<Vec<Trial>, PlanError> {
     Ok(found)
 }
 
-/// Keeps a plan: the deadline is taken away. Returns the time that was left;
-/// `None` when it was not on trial, or was too late.
-pub fn confirm(journal: &str, options: &Options) -> Result<Option<Duration>, PlanError> {
+/// A plan that was confirmed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Confirmed {
+    /// Time that was left.
+    pub left: Duration,
+    /// The journal that is reverted by it, where the plan was one
+    /// [back](crate::apply_back).
+    pub reverted: Option<String>,
+}
+
+/// Keeps a plan: its deadline is removed. `None` when it was not on trial, or was
+/// too late.
+pub fn confirm(journal: &str, options: &Options) -> Result<Option<Confirmed>, PlanError> {
     let waiting = path_of(options, journal, WAITING);
     let Some(deadline) = deadline(&waiting) else { return Ok(None) };
     let left = deadline.at_ns.saturating_sub(now_ns());
@@ -93,13 +103,38 @@ pub fn confirm(journal: &str, options: &Options) -> Result<Option<Duration>, Pla
     let kept = path_of(options, journal, "kept");
     match fs::rename(&waiting, &kept) {
         Ok(()) => {
+            let reverted = folder::open(&options.journals, journal)?.head.reverts;
+            if let Some(first) = &reverted {
+                end_both(first, journal, options)?;
+            }
             remove(&kept)?;
             sync_folder_of(&kept)?;
-            Ok(Some(Duration::from_nanos(left)))
+            Ok(Some(Confirmed { left: Duration::from_nanos(left), reverted }))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(storage("confirm", &waiting)(error)),
     }
+}
+
+/// The first journal is reverted for good, and the one that did it is history. A
+/// crash between the two leaves a first one whose values are the old ones already.
+fn end_both(first: &str, second: &str, options: &Options) -> Result<(), PlanError> {
+    let _locked = Locked::lock(&options.journals)?;
+    let reason = Some(format!("by journal {second}, which was confirmed"));
+    let mut first = folder::open(&options.journals, first)?;
+    if first.state() != JournalState::Reverted {
+        first.mark(Mark::Reverting { reason, force: false, left_alone: Vec::new() })?;
+        first.mark(Mark::Reverted)?;
+    }
+    let mut second = folder::open(&options.journals, second)?;
+    let reason = Some(format!("confirmed: journal {} is reverted", first.name));
+    second.mark(Mark::Reverting { reason, force: false, left_alone: Vec::new() })?;
+    second.mark(Mark::Reverted)
+}
+
+/// Whether a journal waits for confirmation.
+pub(crate) fn is_on_trial(journal: &str, options: &Options) -> bool {
+    [WAITING, EXPIRED].iter().any(|extension| path_of(options, journal, extension).exists())
 }
 
 /// Puts a plan back that was not confirmed in time, whatever was changed since;
@@ -121,8 +156,8 @@ pub fn expire(journal: &str, options: &Options) -> Result<Option<Reverted>, Plan
         (None, None) => return Ok(None),
     };
     let here = options.target.identity()?;
-    let mut opened = folder::open(&options.journals, journal)?;
     let locked = Locked::lock(&options.journals)?;
+    let mut opened = folder::open(&options.journals, journal)?;
     let is_open = is_here(&opened.head.identity, &here) && opened.state() != JournalState::Reverted;
     let mut done = None;
     if is_open {
@@ -142,7 +177,7 @@ pub(crate) fn forget(journal: &str, options: &Options) -> Result<(), PlanError> 
     remove(&path_of(options, journal, EXPIRED))
 }
 
-fn remove(path: &Path) -> Result<(), PlanError> {
+pub(crate) fn remove(path: &Path) -> Result<(), PlanError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(storage("remove", path)(error)),
         _ => Ok(()),

@@ -9,6 +9,9 @@ use crate::{Fault, Options, PlanError, apply::ABSENT, effective, meaning::alike}
 /// been changed by it. Nothing is written; where the plan sets what a new
 /// connection gets, one is made over loopback and looked at.
 pub fn verify(plan: &Plan, options: &Options) -> Result<Verification, PlanError> {
+    for step in &plan.steps {
+        options.check_touched(&step.setting)?;
+    }
     let mut checks: Vec<Check> = plan.steps.iter().map(|step| read_back(step, options)).collect();
     for step in &plan.steps {
         checks.extend(interrupt(step, options));

@@ -17,7 +17,7 @@ use crate::{
 /// Both ends must speak the same major version; a higher minor only adds.
 pub const PROTOCOL_MAJOR: u16 = 1;
 /// Additions since the major version.
-pub const PROTOCOL_MINOR: u16 = 3;
+pub const PROTOCOL_MINOR: u16 = 4;
 
 /// First message of each side.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -122,10 +122,18 @@ pub enum Request {
     Plan(PlanRequest),
     /// Take part in a proof of routes on the wire.
     Route(RouteRequest),
-    /// Be the far end of RDMA tests, until the session ends.
+    /// Be the far end of RDMA tests, until the session ends. Only connections from
+    /// `peer` whose private data carries the cookie are served.
     RdmaServe {
         /// Address to listen on.
         address: IpAddr,
+        /// Cookie of the tests; without one nothing is opened.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cookie: Option<Cookie>,
+        /// Address that the tests come from: over TLS the controller's own, which
+        /// it is when absent; required on standard streams.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        peer: Option<IpAddr>,
     },
     /// End: the agent drops its handler and exits. Answered at once by the
     /// session, also while another request runs; handlers never see it.
@@ -264,6 +272,8 @@ pub enum FailureKind {
     Busy,
     /// Address or port in use.
     InUse,
+    /// The pairing's scope, or the families of settings, do not permit it.
+    Forbidden,
     /// Data connection refused, reset or timed out.
     Connection,
     /// No route to the other host, or nobody at its address.

@@ -32,6 +32,7 @@ pub mod rdma;
 pub mod record;
 pub mod route_plan;
 pub mod routing;
+pub mod scope;
 pub mod study;
 pub mod tcp_info;
 pub mod tune;

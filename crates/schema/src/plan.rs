@@ -242,6 +242,14 @@ pub enum PlanRequest {
     Read(Vec<Setting>),
     /// Apply; all or nothing.
     Apply(Plan),
+    /// Apply, pending: what is changed is restored when the session ends, however
+    /// it ends, unless [`PlanRequest::Keep`] comes first.
+    ApplyPending(Plan),
+    /// Keep what was applied pending in this session.
+    Keep {
+        /// As [`PlanReply::Applied`] gave it.
+        journal: String,
+    },
     /// Compare with what is in force.
     Verify(Plan),
     /// Put back what the journal of this number found.
@@ -263,6 +271,8 @@ pub enum PlanRequest {
 pub enum PlanReply {
     /// Values of the settings asked for.
     Values(Vec<(Setting, String)>),
+    /// Kept.
+    Kept,
     /// Applied.
     Applied {
         /// The journal's name; absent when everything was as desired already.
@@ -291,6 +301,8 @@ pub enum JournalState {
     Applying,
     /// Everything was changed and read back.
     Applied,
+    /// Applied and not confirmed yet: restored at its deadline, or when its test ends.
+    Pending,
     /// Reverting began and did not end: to be recovered.
     Reverting,
     /// Everything is as it was before.

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use clearstream_plan::{Options, expire, recover, trials};
+use clearstream_plan::{Options, expire, is_under_test, recover, trials};
 use clearstream_sys::process::keep_descriptors_from;
 
 use crate::exit::CommandError;
@@ -18,6 +18,9 @@ use crate::exit::CommandError;
 const LOOK: Duration = Duration::from_millis(200);
 /// Between two tries when another plan is being applied.
 const AGAIN: Duration = Duration::from_secs(1);
+/// Times that a change whose tester died is looked at: the kernel may release its
+/// lock after its pipe.
+const RELEASE_COUNT: u32 = 50;
 const DONE: &str = "done";
 
 /// The end of the pipe that the command holds: the guardian acts when it closes
@@ -67,7 +70,7 @@ impl Guardian {
 }
 
 impl Teller {
-    /// The journal is on disk; the first change comes next.
+    /// The journal is on disk; the first change, or the first one back, comes next.
     pub(super) fn journal(&self, name: &str) {
         say(&self.pipe, name);
     }
@@ -97,8 +100,17 @@ impl GuardArgs {
                 name => journal = Some(name.to_owned()),
             }
         }
-        if !is_done {
+        // Without a journal nothing was begun: what an earlier command left is its own
+        // guardian's, or the operator's, and must not change behind his back.
+        if !is_done && journal.is_some() {
             until_free(|| recover(&options))?;
+            for _ in 0..RELEASE_COUNT {
+                if !journal.as_deref().is_some_and(|journal| is_under_test(journal, &options)) {
+                    break;
+                }
+                thread::sleep(LOOK);
+                until_free(|| recover(&options))?;
+            }
         }
         let Some(journal) = journal else { return Ok(()) };
         while let Some(trial) = trials(&options)?.into_iter().find(|trial| trial.journal == journal) {

@@ -5,13 +5,18 @@
 
 pub mod controller;
 pub mod guardian;
+mod tested;
 mod ways;
 
-use std::time::Duration;
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use clearstream_host::HostRoot;
 use clearstream_plan::{
-    Applied, Event, Options, Reverted, apply, begin_trial, expire, plan_of, revert, trials,
+    Applied, Event, Options, Permitted, PlanError, Reverted, apply, apply_back, begin_trial, expire,
+    plan_back, plan_of, revert, trials,
 };
 use clearstream_route::{
     guard::{Controlling, Danger, controlling, dangers, of_this_process},
@@ -31,17 +36,43 @@ pub struct Allowed {
     /// Also where it cuts or moves the controlling connection or the default route
     #[arg(long)]
     force: bool,
-    /// Put everything back unless `route confirm` comes within this time, as in 60s
+    /// Restore everything unless `route confirm` comes within this time, as in 60s
     #[arg(long, value_name = "TIME")]
     confirm_within: Option<TimeSpan>,
 }
 
-impl Allowed {
-    /// Anything, with --force.
-    pub(crate) fn anything_if(force: bool) -> Self {
-        Self { force, confirm_within: None }
-    }
+/// What a revert may do.
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
+pub struct RevertAllowed {
+    /// Also where the live value is neither ours nor the old one, or where it
+    /// cuts or moves the controlling connection or the default route
+    #[arg(long)]
+    force: bool,
+    /// Put the plan in force again unless `route confirm` comes within this time, as in 60s
+    #[arg(long, value_name = "TIME")]
+    confirm_within: Option<TimeSpan>,
+}
 
+impl RevertAllowed {
+    /// The time for confirming.
+    pub(crate) fn confirm_within(&self) -> Option<TimeSpan> {
+        self.confirm_within
+    }
+}
+
+impl From<RevertAllowed> for Allowed {
+    fn from(RevertAllowed { force, confirm_within }: RevertAllowed) -> Self {
+        Self { force, confirm_within }
+    }
+}
+
+/// How long a guardian may take to end what a program that died has left half
+/// done, before somebody else is told to.
+const GUARDIAN_TIMEOUT: Duration = Duration::from_secs(3);
+/// Between two looks whether it has.
+const GUARDIAN_INTERVAL: Duration = Duration::from_millis(50);
+
+impl Allowed {
     /// The time for confirming, where something was changed.
     pub(crate) fn time_for(&self, applied: &Applied) -> Option<TimeSpan> {
         self.confirm_within.filter(|_| applied.journal.is_some())
@@ -109,8 +140,25 @@ impl Guard {
         options: Options,
         tell: impl Fn(&Event<'_>) + Send + Sync + 'static,
     ) -> Result<Applied, CommandError> {
+        self.carry_out(plan, None, options, tell)
+    }
+
+    /// Applies a plan, or the one that reverts the journal `of`.
+    fn carry_out(
+        &self,
+        plan: &Plan,
+        of: Option<&str>,
+        options: Options,
+        tell: impl Fn(&Event<'_>) + Send + Sync + 'static,
+    ) -> Result<Applied, CommandError> {
+        let apply = |options: &Options| {
+            once_recovered(|| match of {
+                Some(of) => apply_back(plan, of, options),
+                None => apply(plan, options),
+            })
+        };
         if !changes_routes(plan) && self.within.is_none() {
-            return Ok(apply(plan, &options.telling(move |event| tell(&event)))?);
+            return Ok(apply(&options.telling(move |event| tell(&event)))?);
         }
         settle(&options)?;
         let within = self.within;
@@ -128,7 +176,7 @@ impl Guard {
             tell(&event);
         });
         let before = Ways::of(&self.sessions);
-        let applied = apply(plan, &options)?;
+        let applied = apply(&options)?;
         let Some(journal) = &applied.journal else {
             guardian.done();
             return Ok(applied);
@@ -167,6 +215,7 @@ impl Guard {
         }
         let before = Ways::of(&self.sessions);
         let guardian = Guardian::start()?;
+        guardian.teller().journal(journal);
         let done = revert(journal, over_others, options);
         guardian.done();
         let done = done?;
@@ -176,9 +225,29 @@ impl Guard {
         }
     }
 
-    /// Puts back what a journal found, for somebody who sits here.
+    /// Restores what a journal found, for somebody who sits here. With a deadline
+    /// the plan is in force again unless that is confirmed.
     pub(crate) fn revert(&self, journal: &str, options: &Options) -> Result<Reverted, CommandError> {
-        self.put_back(journal, self.force, "--force does it all the same", options)
+        if self.within.is_none() {
+            return self.put_back(journal, self.force, "--force does it all the same", options);
+        }
+        let back = plan_back(journal, self.force, options)?;
+        self.refuse(&self.dangers(&back)?)?;
+        // The journal is this host's own, whatever the operator allowed it to name.
+        let options = options.clone().permitting(Permitted::Any);
+        let applied = self.carry_out(&back, Some(journal), options, |_| {})?;
+        Ok(Reverted { journal: journal.to_owned(), restored_count: applied.changed.len() as u64 })
+    }
+}
+
+/// Repeats what an interrupted journal stops, while a guardian is about to end that.
+fn once_recovered<T>(mut work: impl FnMut() -> Result<T, PlanError>) -> Result<T, PlanError> {
+    let until = Instant::now() + GUARDIAN_TIMEOUT;
+    loop {
+        match work() {
+            Err(PlanError::Interrupted { .. }) if Instant::now() < until => thread::sleep(GUARDIAN_INTERVAL),
+            other => return other,
+        }
     }
 }
 

@@ -240,6 +240,7 @@ fn journal_state(state: JournalState) -> &'static str {
     match state {
         JournalState::Applying => "interrupted while applying",
         JournalState::Applied => "applied",
+        JournalState::Pending => "pending",
         JournalState::Reverting => "interrupted while reverting",
         JournalState::Reverted => "reverted",
         JournalState::Gone => "gone with a boot",

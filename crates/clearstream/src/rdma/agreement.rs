@@ -13,6 +13,10 @@ const MAGIC: [u8; 16] = *b"clearstream rdma";
 const VERSION: u8 = 1;
 /// Random bytes that connections of one test have in common.
 pub const COOKIE_BYTES: usize = 16;
+/// Codes of what a connection carries.
+const MESSAGES: u8 = 0;
+const DATA: u8 = 1;
+const PINGS: u8 = 2;
 /// Bytes of an [`Opening`].
 const OPENING_BYTES: usize = MAGIC.len() + 2 + COOKIE_BYTES + 2;
 
@@ -35,9 +39,19 @@ pub type Cookie = [u8; COOKIE_BYTES];
 pub struct Opening {
     /// Of the test.
     pub cookie: Cookie,
-    /// Number of the queue pair that carries data; `None` for the connection
-    /// that carries the messages.
-    pub lane: Option<u16>,
+    /// What it carries.
+    pub carries: Carries,
+}
+
+/// What a connection carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Carries {
+    /// The messages of a test.
+    Messages,
+    /// Data, on the queue pair of this number.
+    Data(u16),
+    /// Pings.
+    Pings,
 }
 
 impl Opening {
@@ -45,9 +59,14 @@ impl Opening {
     #[must_use]
     pub fn encode(self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
-        bytes.extend([VERSION, u8::from(self.lane.is_some())]);
+        let (kind, lane) = match self.carries {
+            Carries::Messages => (MESSAGES, 0),
+            Carries::Data(lane) => (DATA, lane),
+            Carries::Pings => (PINGS, 0),
+        };
+        bytes.extend([VERSION, kind]);
         bytes.extend(self.cookie);
-        bytes.extend(self.lane.unwrap_or(0).to_be_bytes());
+        bytes.extend(lane.to_be_bytes());
         bytes
     }
 
@@ -56,16 +75,22 @@ impl Opening {
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Private {
         let Some(rest) = bytes.strip_prefix(&MAGIC) else { return Private::Other };
-        let (Some(&[version, lane]), true) = (rest.first_chunk(), bytes.len() == OPENING_BYTES) else {
+        let (Some(&[version, kind]), true) = (rest.first_chunk(), bytes.len() == OPENING_BYTES) else {
             return Private::Version;
         };
-        if version != VERSION || lane > 1 {
+        if version != VERSION {
             return Private::Version;
         }
         let mut cookie = [0; COOKIE_BYTES];
         cookie.copy_from_slice(&rest[2..2 + COOKIE_BYTES]);
         let number = u16::from_be_bytes([rest[COOKIE_BYTES + 2], rest[COOKIE_BYTES + 3]]);
-        Private::Ours(Self { cookie, lane: (lane == 1).then_some(number) })
+        let carries = match kind {
+            MESSAGES => Carries::Messages,
+            DATA => Carries::Data(number),
+            PINGS => Carries::Pings,
+            _ => return Private::Version,
+        };
+        Private::Ours(Self { cookie, carries })
     }
 }
 
@@ -278,11 +303,11 @@ mod tests {
 
     #[test]
     fn an_opening_is_read_as_it_was_written_and_nothing_else_is_one() {
-        for lane in [None, Some(0), Some(513)] {
-            let opening = Opening { cookie: *b"0123456789abcdef", lane };
+        for carries in [Carries::Messages, Carries::Data(0), Carries::Data(513), Carries::Pings] {
+            let opening = Opening { cookie: *b"0123456789abcdef", carries };
             assert_eq!(Opening::decode(&opening.encode()), Private::Ours(opening));
         }
-        let mut bytes = Opening { cookie: [7; 16], lane: None }.encode();
+        let mut bytes = Opening { cookie: [7; 16], carries: Carries::Messages }.encode();
         assert_eq!(Opening::decode(&[]), Private::Other);
         assert_eq!(Opening::decode(b"rping or so"), Private::Other);
         assert_eq!(Opening::decode(&bytes[..20]), Private::Version);
@@ -293,7 +318,7 @@ mod tests {
     #[test]
     fn fits_the_private_data_of_the_least_peer() {
         // Linux takes 256 bytes, 4 of which revision 2 uses.
-        assert!(Opening { cookie: [0; 16], lane: Some(1) }.encode().len() <= 252);
+        assert!(Opening { cookie: [0; 16], carries: Carries::Data(1) }.encode().len() <= 252);
         assert!(welcome().len() <= 252);
     }
 

@@ -16,7 +16,7 @@ use clearstream_schema::{
 };
 
 use super::{
-    agreement::{Cookie, Message, Opening, Report, Round, Shape, welcome},
+    agreement::{Carries, Cookie, Message, Opening, Report, Round, Shape, welcome},
     channel::Channel,
     error::RdmaError,
     lanes::{End, Lanes, batch, connect_options, open_rnic},
@@ -66,19 +66,21 @@ struct Found {
     report: Report,
 }
 
-/// Runs a test against a far end that listens.
+/// Runs a test against a far end that listens; `cookie` is what it expects, or any
+/// where it serves everybody.
 ///
 /// # Errors
 /// Options that make no sense, no connection, a far end that is not
 /// `clearstream rdma serve`, a connection that breaks.
 pub fn run(
     peer: SocketAddr,
+    cookie: Cookie,
     operation: RdmaOperation,
     config: &RdmaConfig,
     stop: &AtomicBool,
     watch: &mut dyn FnMut(Event<'_>),
 ) -> Result<RdmaSummary, RdmaError> {
-    let mut test = Test::open(peer, operation, config, stop)?;
+    let mut test = Test::open(peer, cookie, operation, config, stop)?;
     let effective = effective(config, test.lanes.agreed())?;
     watch(Event::Ready(&effective));
     let mut results = Vec::new();
@@ -115,6 +117,7 @@ struct Test<'a> {
 impl<'a> Test<'a> {
     fn open(
         peer: SocketAddr,
+        cookie: Cookie,
         operation: RdmaOperation,
         config: &RdmaConfig,
         stop: &'a AtomicBool,
@@ -124,8 +127,7 @@ impl<'a> Test<'a> {
         let mut lanes = Lanes::new(&open_rnic(config.progress, config.core)?, config, shape, End::Near)?;
         let quiet = Rnic::open(RnicOptions::default())?;
         let mut channel = Channel::new(&ProtectionDomain::new(&quiet))?;
-        let cookie: Cookie = rand::random();
-        let options = connect_options(config, Opening { cookie, lane: None });
+        let options = connect_options(config, Opening { cookie, carries: Carries::Messages });
         check_welcome(channel.wire().connect(peer, &options, stop)?)?;
         channel.say(&Message::Open { operation, config: Box::new(config.clone()) })?;
         match hear(&mut channel, peer, stop)? {
@@ -133,7 +135,7 @@ impl<'a> Test<'a> {
             other => return Err(unexpected(peer, other)),
         }
         for lane in 0..config.queue_pairs {
-            let opening = Opening { cookie, lane: Some(lane) };
+            let opening = Opening { cookie, carries: Carries::Data(lane) };
             lanes.connect(peer, &connect_options(config, opening), stop)?;
         }
         let far = match hear(&mut channel, peer, stop)? {

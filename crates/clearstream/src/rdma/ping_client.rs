@@ -13,6 +13,7 @@ use clearstream_iwarp::{
 use clearstream_schema::rdma::{PING_LEAST_BYTES, PING_MOST_BYTES, PingConfig, PingSummary};
 
 use super::{
+    agreement::{Carries, Cookie, Opening},
     error::RdmaError,
     rping::{self, ADVERT_BYTES, Advert},
     samples::{Samples, nanoseconds},
@@ -48,7 +49,8 @@ pub struct Round {
     pub same: bool,
 }
 
-/// Pings until all rounds are made or `stop` is raised; `each` sees every
+/// Pings until all rounds are made or `stop` is raised; `cookie` is for a server of
+/// ours that expects one. `each` sees every
 /// round and its number.
 ///
 /// # Errors
@@ -56,6 +58,7 @@ pub struct Round {
 /// as rping's server does, a connection that breaks.
 pub fn run(
     peer: SocketAddr,
+    cookie: Option<Cookie>,
     config: &PingConfig,
     stop: &AtomicBool,
     mut each: impl FnMut(u64, &Round),
@@ -71,6 +74,9 @@ pub fn run(
         ord: 1,
         crc: !config.no_crc,
         revision: config.revision,
+        private_data: cookie
+            .map(|cookie| Opening { cookie, carries: Carries::Pings }.encode())
+            .unwrap_or_default(),
         ..ConnectOptions::default()
     };
     let agreed = ping.wire.connect(peer, &options, stop)?.clone();

@@ -16,7 +16,7 @@ use std::{
 use clearstream_iwarp::verbs::{Incoming, Listener, ProtectionDomain, Rnic, RnicOptions};
 
 use super::{
-    agreement::{Cookie, Opening, Private},
+    agreement::{Carries, Cookie, Opening, Private},
     error::RdmaError,
     far, perftest, ping_server,
     ping_server::PingService,
@@ -87,12 +87,23 @@ pub enum Told<'a> {
     },
 }
 
+/// Whom alone a server serves.
+#[derive(Debug, Clone, Copy)]
+pub struct Expected {
+    /// In the private data of every connection.
+    pub cookie: Cookie,
+    /// Where connections come from.
+    pub peer: IpAddr,
+}
+
 /// A listening endpoint.
 #[derive(Debug)]
 pub struct Server {
     domain: ProtectionDomain,
     listener: Listener,
     service: Service,
+    /// Everybody is served where it is absent.
+    expected: Option<Expected>,
 }
 
 /// A test that goes on: where its further connections are awaited.
@@ -123,7 +134,14 @@ impl Server {
         let rnic = Rnic::open(RnicOptions::default())?;
         let listener =
             Listener::bind(&rnic, address).map_err(|source| RdmaError::Listen { address, source })?;
-        Ok(Self { domain: ProtectionDomain::new(&rnic), listener, service })
+        Ok(Self { domain: ProtectionDomain::new(&rnic), listener, service, expected: None })
+    }
+
+    /// The same, for one peer: others are dropped without a reply.
+    fn expecting(mut self, expected: Expected) -> Self {
+        self.listener.admit_only(expected.peer);
+        self.expected = Some(expected);
+        self
     }
 
     /// Where it listens.
@@ -169,15 +187,28 @@ impl Shared<'_> {
         scope: &'scope Scope<'scope, '_>,
         request: Incoming,
     ) -> Result<(), RdmaError> {
-        match Opening::decode(&request.private_data) {
+        let opening = Opening::decode(&request.private_data);
+        if let Some(expected) = &self.server.expected
+            && !matches!(opening, Private::Ours(Opening { cookie, .. }) if cookie == expected.cookie)
+        {
+            (self.tell)(Told::Turned { peer: request.peer, reason: "without the cookie of the test" });
+            // Dropped: a stranger learns nothing of who listens here.
+            return Ok(());
+        }
+        match opening {
             Private::Version => self.turn_away(request, "another version of clearstream listens here"),
             Private::Other if request.private_data.is_empty() => return self.ping(scope, request),
             Private::Other => self.turn_away(request, "clearstream listens here: it serves rping and itself"),
+            Private::Ours(Opening { carries: Carries::Pings, .. }) => return self.ping(scope, request),
             Private::Ours(_) if !self.server.service.tests => {
                 self.turn_away(request, "only pings are served here: start `clearstream rdma serve`");
             }
-            Private::Ours(Opening { cookie, lane: None }) => return self.test(scope, request, cookie),
-            Private::Ours(Opening { cookie, lane: Some(lane) }) => self.join(request, cookie, lane),
+            Private::Ours(Opening { cookie, carries: Carries::Messages }) => {
+                return self.test(scope, request, cookie);
+            }
+            Private::Ours(Opening { cookie, carries: Carries::Data(lane) }) => {
+                self.join(request, cookie, lane)
+            }
         }
         Ok(())
     }
@@ -303,13 +334,13 @@ pub struct FarEnd {
 }
 
 impl FarEnd {
-    /// Listens on a free port of the address.
+    /// Listens on a free port of the address, for the tests of one peer.
     ///
     /// # Errors
     /// An address that is not this host's.
-    pub fn open(address: IpAddr) -> Result<Self, RdmaError> {
+    pub fn open(address: IpAddr, expected: Expected) -> Result<Self, RdmaError> {
         let service = Service { ping: PingService::default(), tests: true, once: false };
-        let server = Server::bind(SocketAddr::new(address, 0), service)?;
+        let server = Server::bind(SocketAddr::new(address, 0), service)?.expecting(expected);
         let stop = Arc::new(AtomicBool::new(false));
         let (address, raised) = (server.local_address(), Arc::clone(&stop));
         let thread = std::thread::Builder::new()

@@ -33,6 +33,6 @@ impl ServeArgs {
         config.on_event = Box::new(|event| output::log(&event.to_string()));
         let server = tls::Server::bind(config)?;
         output::line(&format!("listening on {}; stop with Ctrl-C", server.local_address()))?;
-        Ok(server.run(&stop, Agent::default)?)
+        Ok(server.run(&stop, |controller| Agent::of_controller(controller.address.ip()))?)
     }
 }

@@ -11,6 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use clearstream_schema::scope::Scope;
 use serde::{Deserialize, Serialize};
 
 use crate::encoding;
@@ -113,6 +114,20 @@ struct ClientDocument {
     version: u32,
     name: String,
     pin: String,
+    /// Pairings made before there were scopes have none: measuring only.
+    #[serde(default)]
+    scope: Scope,
+}
+
+/// A permitted controller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Client {
+    /// Name given at [`create`].
+    pub name: String,
+    /// Its certificate.
+    pub pin: Pin,
+    /// What it may do.
+    pub scope: Scope,
 }
 
 impl Pairing {
@@ -172,12 +187,17 @@ pub fn default_directory() -> Result<PathBuf, PairingError> {
     base.map(|base| base.join("clearstream")).ok_or(PairingError::NoHome)
 }
 
-/// Permits one more controller, called `name`, and gives the token for it.
-/// The daemon's identity is made when there is none yet.
+/// Permits one more controller, called `name`, what `scope` says, and returns
+/// the token for it. The daemon's identity is made when there is none yet.
 ///
 /// # Errors
 /// When the name is taken or odd, or files cannot be written.
-pub fn create(directory: &Path, name: &str, address: SocketAddr) -> Result<String, PairingError> {
+pub fn create(
+    directory: &Path,
+    name: &str,
+    address: SocketAddr,
+    scope: Scope,
+) -> Result<String, PairingError> {
     check_name(name)?;
     let server = load_or_make_identity(directory)?;
     let identity = Identity::make(Usage::Client, name)?;
@@ -186,6 +206,7 @@ pub fn create(directory: &Path, name: &str, address: SocketAddr) -> Result<Strin
         version: 1,
         name: name.to_owned(),
         pin: identity.pin().to_string(),
+        scope,
     };
     file::make_private_folder(&directory.join(CLIENT_FOLDER))?;
     file::create_private(&client_file(directory, name), &document).map_err(|error| match error {
@@ -196,14 +217,6 @@ pub fn create(directory: &Path, name: &str, address: SocketAddr) -> Result<Strin
         other => other,
     })?;
     Ok(token::write(&Pairing { address, server: server.pin(), identity }))
-}
-
-/// Names of the controllers that may connect, sorted.
-///
-/// # Errors
-/// When the folder or a file in it cannot be read.
-pub fn list(directory: &Path) -> Result<Vec<String>, PairingError> {
-    Ok(clients(directory)?.into_iter().map(|(name, _)| name).collect())
 }
 
 /// Takes a controller's permission back: its next connection is refused.
@@ -222,15 +235,18 @@ pub fn revoke(directory: &Path, name: &str) -> Result<(), PairingError> {
     })
 }
 
-/// Name and pin of each permitted controller, sorted by name.
-pub(crate) fn clients(directory: &Path) -> Result<Vec<(String, Pin)>, PairingError> {
+/// The permitted controllers, sorted by name.
+///
+/// # Errors
+/// When the folder or a file in it cannot be read.
+pub fn clients(directory: &Path) -> Result<Vec<Client>, PairingError> {
     let mut clients = Vec::new();
     for path in file::documents(&directory.join(CLIENT_FOLDER))? {
-        let document: ClientDocument = file::read_private(&path, CLIENT_SCHEMA)?;
-        let pin = document.pin.parse().map_err(|reason| PairingError::Unusable { path, reason })?;
-        clients.push((document.name, pin));
+        let ClientDocument { name, pin, scope, .. } = file::read_private(&path, CLIENT_SCHEMA)?;
+        let pin = pin.parse().map_err(|reason| PairingError::Unusable { path, reason })?;
+        clients.push(Client { name, pin, scope });
     }
-    clients.sort_by(|a, b| a.0.cmp(&b.0));
+    clients.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(clients)
 }
 

@@ -11,12 +11,13 @@ fn address() -> SocketAddr {
 #[test]
 fn token_carries_the_whole_pairing() {
     let folder = tempfile::tempdir().unwrap();
-    let token = create(folder.path(), "alice", address()).unwrap();
+    let token = create(folder.path(), "alice", address(), Scope::Measure).unwrap();
     assert!(token.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)), "one word: {token}");
     let pairing = Pairing::from_token(&format!("  {token}\n")).unwrap();
     assert_eq!(pairing.address, address());
     assert_eq!(pairing.server, load_or_make_identity(folder.path()).unwrap().pin());
-    assert_eq!(clients(folder.path()).unwrap(), [("alice".to_owned(), pairing.identity.pin())]);
+    let alice = Client { name: "alice".to_owned(), pin: pairing.identity.pin(), scope: Scope::Measure };
+    assert_eq!(clients(folder.path()).unwrap(), [alice]);
     let file = folder.path().join("far.json");
     pairing.save(&file).unwrap();
     assert_eq!(Pairing::load(&file).unwrap(), pairing);
@@ -25,7 +26,7 @@ fn token_carries_the_whole_pairing() {
 #[test]
 fn token_cut_short_or_changed_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let token = create(folder.path(), "alice", address()).unwrap();
+    let token = create(folder.path(), "alice", address(), Scope::Measure).unwrap();
     for length in 0..token.len() {
         let error = Pairing::from_token(&token[..length]).unwrap_err().to_string();
         assert!(error.contains("paste the whole line"), "{error}");
@@ -40,7 +41,7 @@ fn token_cut_short_or_changed_is_refused() {
 fn what_is_secret_is_private_and_what_the_daemon_keeps_is_no_secret() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("config");
-    let token = create(&root, "alice", address()).unwrap();
+    let token = create(&root, "alice", address(), Scope::Measure).unwrap();
     let pairing = Pairing::from_token(&token).unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&root), 0o700);
@@ -59,22 +60,28 @@ fn what_is_secret_is_private_and_what_the_daemon_keeps_is_no_secret() {
 #[test]
 fn names_are_taken_once_and_given_back_by_revoking() {
     let folder = tempfile::tempdir().unwrap();
-    create(folder.path(), "bob", address()).unwrap();
-    create(folder.path(), "alice", address()).unwrap();
-    assert_eq!(list(folder.path()).unwrap(), ["alice", "bob"]);
-    let error = create(folder.path(), "bob", address()).unwrap_err().to_string();
+    create(folder.path(), "bob", address(), Scope::Measure).unwrap();
+    create(folder.path(), "alice", address(), Scope::Measure).unwrap();
+    let list = |folder: &Path| -> Vec<String> {
+        clients(folder).unwrap().into_iter().map(|client| client.name).collect()
+    };
+    assert_eq!(list(folder.path()), ["alice", "bob"]);
+    let error = create(folder.path(), "bob", address(), Scope::Measure).unwrap_err().to_string();
     assert!(error.contains("revoke"), "{error}");
     revoke(folder.path(), "bob").unwrap();
-    assert_eq!(list(folder.path()).unwrap(), ["alice"]);
+    assert_eq!(list(folder.path()), ["alice"]);
     assert!(matches!(revoke(folder.path(), "bob"), Err(PairingError::Name { .. })));
-    create(folder.path(), "bob", address()).unwrap();
+    create(folder.path(), "bob", address(), Scope::Measure).unwrap();
 }
 
 #[test]
 fn odd_names_never_become_paths() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["", ".", "..", "../x", "a/b", "-x", "two words", "ü", &"x".repeat(65)] {
-        assert!(matches!(create(folder.path(), name, address()), Err(PairingError::Name { .. })), "{name:?}");
+        assert!(
+            matches!(create(folder.path(), name, address(), Scope::Measure), Err(PairingError::Name { .. })),
+            "{name:?}"
+        );
         assert!(matches!(revoke(folder.path(), name), Err(PairingError::Name { .. })), "{name:?}");
     }
 }
@@ -82,7 +89,7 @@ fn odd_names_never_become_paths() {
 #[test]
 fn damaged_and_wrong_files_say_what_they_are() {
     let folder = tempfile::tempdir().unwrap();
-    let token = create(folder.path(), "alice", address()).unwrap();
+    let token = create(folder.path(), "alice", address(), Scope::Measure).unwrap();
     let pairing = Pairing::from_token(&token).unwrap();
     let error = Pairing::load(&folder.path().join(IDENTITY_FILE)).unwrap_err().to_string();
     assert!(error.contains("clearstream.identity"), "{error}");
@@ -97,4 +104,26 @@ fn damaged_and_wrong_files_say_what_they_are() {
     }
     let missing = Pairing::load(&folder.path().join("none.json")).unwrap_err().to_string();
     assert!(missing.contains("none.json"), "{missing}");
+}
+
+/// A pairing of before there were scopes permits measuring; a scope that is not
+/// known here permits nothing.
+#[test]
+fn scope_is_kept_and_measuring_where_none_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    create(folder.path(), "alice", address(), Scope::Measure).unwrap();
+    create(folder.path(), "bob", address(), Scope::MeasureAndChange).unwrap();
+    let scopes = || -> Result<Vec<Scope>, PairingError> {
+        Ok(clients(folder.path())?.into_iter().map(|client| client.scope).collect())
+    };
+    assert_eq!(scopes().unwrap(), [Scope::Measure, Scope::MeasureAndChange]);
+    let file = folder.path().join("clients/bob.json");
+    let mut document: serde_json::Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!(document["scope"], serde_json::json!(["measure", "change"]));
+    document.as_object_mut().unwrap().remove("scope");
+    fs::write(&file, document.to_string()).unwrap();
+    assert_eq!(scopes().unwrap(), [Scope::Measure, Scope::Measure]);
+    document["scope"] = serde_json::json!(["measure", "everything"]);
+    fs::write(&file, document.to_string()).unwrap();
+    assert!(matches!(scopes(), Err(PairingError::Unusable { .. })));
 }

@@ -18,11 +18,13 @@ use crate::pairing::{Pairing, PairingError, identity::Identity};
 mod admission;
 mod connect;
 mod doorway;
+mod scoped;
 mod serve;
 mod stream;
 mod verify;
 
 pub use connect::{connect, connect_waiting};
+pub use scoped::Controller;
 pub use serve::{Busy, ServeConfig, ServeError, ServeEvent, Server};
 
 fn provider() -> Arc<CryptoProvider> {

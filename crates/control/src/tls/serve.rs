@@ -24,13 +24,15 @@ use rustls::{AlertDescription, CertificateError, Connection, Error, ServerConnec
 use super::{
     admission::{Turn, Turnstile},
     doorway::Doorway,
-    io_reason, server_config,
+    io_reason,
+    scoped::{Controller, Scoped},
+    server_config,
     stream::{self, HandshakeError},
 };
 use crate::{
     agent::{Handler, Served, await_hello, serve_requests},
     link::{Link, Next, Shared},
-    pairing::{self, DEFAULT_PORT, PairingError, Pin},
+    pairing::{self, Client, DEFAULT_PORT, PairingError, Pin},
     rate::{Admission, LogLimit},
     session::{HELLO_TIMEOUT, Role, SessionEnd, own_hello},
 };
@@ -244,7 +246,8 @@ impl Server {
         self.local
     }
 
-    /// Serves until `stop` is set; each controller gets a handler of its own.
+    /// Serves until `stop` is set; each controller gets a handler of its own, which
+    /// sees only requests that its pairing's scope permits.
     /// Running sessions are then told and ended.
     ///
     /// # Errors
@@ -252,7 +255,7 @@ impl Server {
     pub fn run<H: Handler + 'static>(
         &self,
         stop: &AtomicBool,
-        make_handler: impl Fn() -> H + Sync,
+        make_handler: impl Fn(&Controller) -> H + Sync,
     ) -> Result<(), ServeError> {
         let make_handler = &make_handler;
         let result = thread::scope(|scope| {
@@ -351,10 +354,10 @@ impl Server {
         socket: Arc<TcpStream>,
         address: SocketAddr,
         stop: &AtomicBool,
-        make_handler: impl Fn() -> H,
+        make_handler: impl Fn(&Controller) -> H,
     ) {
         let number = registration.number;
-        let (link, client) = match self.let_in(number, &socket, address, stop) {
+        let (link, controller) = match self.let_in(number, &socket, address, stop) {
             Ok(admitted) => admitted,
             Err(reason) => {
                 // Whoever may come next must not find the place taken.
@@ -364,9 +367,11 @@ impl Server {
         };
         drop(socket);
         self.sessions().insert(number, Arc::clone(link.shared()));
+        let client = controller.name.clone();
         self.tell(&ServeEvent::Opened { client: client.clone(), address });
         link.say(&Message::Ready);
-        let Served { end, handler_busy } = serve_requests(&link, make_handler());
+        let Served { end, handler_busy } =
+            serve_requests(&link, Scoped::new(make_handler(&controller), controller));
         self.sessions().remove(&number);
         drop(link);
         // The next one must not share the host with what is left of this test.
@@ -384,12 +389,12 @@ impl Server {
         socket: &TcpStream,
         address: SocketAddr,
         stop: &AtomicBool,
-    ) -> Result<(Link, String), String> {
+    ) -> Result<(Link, Controller), String> {
         let mut connection = ServerConnection::new(Arc::clone(&self.tls))
             .map(Connection::from)
             .map_err(|error| error.to_string())?;
         stream::handshake(&mut connection, socket, Instant::now() + HANDSHAKE_TIMEOUT).map_err(explain)?;
-        let client = self.client_name(&connection)?;
+        let Client { name: client, scope, .. } = self.client(&connection)?;
         if !self.doorway.recognise(number) {
             return Err(format!("\"{client}\": {}", explain(HandshakeError::Ended)));
         }
@@ -401,15 +406,15 @@ impl Server {
         await_hello(&link).map_err(named)?;
         self.await_turn(&link, number, &client, address, stop)?;
         self.doorway.leave(number);
-        Ok((link, client))
+        Ok((link, Controller { name: client, address, scope }))
     }
 
-    fn client_name(&self, connection: &Connection) -> Result<String, String> {
+    fn client(&self, connection: &Connection) -> Result<Client, String> {
         let pin = connection.peer_certificates().and_then(|chain| chain.first()).map(|leaf| Pin::of(leaf));
         let clients = pairing::clients(&self.config.identity).map_err(|error| error.to_string())?;
-        let client = clients.into_iter().find(|(_, allowed)| Some(*allowed) == pin);
+        let client = clients.into_iter().find(|client| Some(client.pin) == pin);
         // Revoked in this very moment.
-        client.map(|(name, _)| name).ok_or_else(|| "a certificate that is not paired".to_owned())
+        client.ok_or_else(|| "a certificate that is not paired".to_owned())
     }
 
     fn await_turn(

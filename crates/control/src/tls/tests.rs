@@ -15,7 +15,11 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use clearstream_schema::control::{Failure, FailureKind, Reply, Request};
+use clearstream_schema::{
+    control::{Failure, FailureKind, Reply, Request},
+    plan::PlanRequest,
+    scope::Scope,
+};
 
 use super::*;
 use crate::{
@@ -52,12 +56,17 @@ impl Daemon {
         let address = server.local_address();
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
-        let thread = thread::spawn(move || server.run(&flag, || Empty).unwrap());
+        let thread = thread::spawn(move || server.run(&flag, |_| Empty).unwrap());
         Self { folder, address, events, stop, thread: Some(thread) }
     }
 
     fn pair(&self, name: &str) -> Pairing {
-        Pairing::from_token(&pairing::create(self.folder.path(), name, self.address).unwrap()).unwrap()
+        self.pair_for(name, Scope::Measure)
+    }
+
+    fn pair_for(&self, name: &str, scope: Scope) -> Pairing {
+        let token = pairing::create(self.folder.path(), name, self.address, scope).unwrap();
+        Pairing::from_token(&token).unwrap()
     }
 
     fn rejected(&self) -> String {
@@ -435,4 +444,23 @@ fn openssl_without_a_certificate_learns_nothing_and_gets_tls_1_3_only() {
     assert!(daemon.rejected().contains("no certificate"));
     let text = openssl(daemon.address, &["-tls1_2"]);
     assert!(text.contains("protocol version"), "{text}");
+}
+
+#[test]
+fn handler_sees_only_what_the_scope_permits() {
+    let daemon = Daemon::start(|_| {});
+    let change = || Request::Plan(PlanRequest::Recover);
+    let mut peer = connect(daemon.address, &daemon.pair("alice")).unwrap();
+    assert_eq!(peer.request(Request::Plan(PlanRequest::History)), Ok(Reply::Empty));
+    let PeerError::Refused { failure, .. } = peer.request(change()).unwrap_err() else {
+        panic!("it was to be refused")
+    };
+    assert_eq!(failure.kind, FailureKind::Forbidden);
+    assert!(failure.message.contains("pair create alice --scope measure,change"), "{failure}");
+    // The session goes on.
+    assert_eq!(peer.request(Request::ProbeClose), Ok(Reply::Empty));
+    peer.shutdown();
+    let mut peer = connect(daemon.address, &daemon.pair_for("bob", Scope::MeasureAndChange)).unwrap();
+    assert_eq!(peer.request(change()), Ok(Reply::Empty));
+    peer.shutdown();
 }

@@ -103,7 +103,7 @@ impl ClientCertVerifier for PinnedClients {
     ) -> Result<ClientCertVerified, Error> {
         let clients = pairing::clients(&self.directory).map_err(|error| Error::General(error.to_string()))?;
         let pin = Pin::of(end_entity);
-        if !clients.iter().any(|(_, allowed)| *allowed == pin) {
+        if !clients.iter().any(|client| client.pin == pin) {
             return Err(NOT_PAIRED);
         }
         WebPkiClientVerifier::builder_with_provider(only_root(end_entity)?, Arc::clone(&self.provider))

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{Arc, Mutex},
     time::{Duration, Instant},
@@ -41,6 +41,8 @@ pub struct Listener {
     socket: Socket,
     address: SocketAddr,
     epoll: OwnedFd,
+    /// Peers of other addresses are dropped when the kernel has them.
+    only: Option<IpAddr>,
     state: Mutex<Peers>,
 }
 
@@ -82,7 +84,13 @@ impl Listener {
             Ok((socket, address, epoll))
         };
         let (socket, address, epoll) = listen().map_err(failed)?;
-        Ok(Self { device: rnic.device.clone(), socket, address, epoll, state: Mutex::default() })
+        Ok(Self { device: rnic.device.clone(), socket, address, epoll, only: None, state: Mutex::default() })
+    }
+
+    /// Admits peers of one address from now on: those of others are closed before
+    /// a byte of theirs is read.
+    pub fn admit_only(&mut self, peer: IpAddr) {
+        self.only = Some(peer.to_canonical());
     }
 
     /// Where it listens.
@@ -163,6 +171,9 @@ impl Listener {
                 },
             };
             let Some(peer) = peer.as_socket() else { continue };
+            if self.only.is_some_and(|only| only != peer.ip().to_canonical()) {
+                continue;
+            }
             if let Err(source) = connected(&socket, &self.device.options) {
                 peers.fail(ConnectError::Tcp { step: "accept", peer, source });
                 continue;

@@ -6,10 +6,13 @@ use std::{
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::Command,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
-use clearstream_plan::{Host, Options, apply, recover, revert};
+use clearstream_plan::{Event, Host, Options, apply, begin_test, recover, revert};
 use clearstream_schema::plan::{Effect, LinkAttribute, Plan, PlanHost, Setting, Step};
 
 pub(crate) fn sysctl(key: &str) -> Setting {
@@ -159,6 +162,16 @@ pub(crate) fn child() {
     });
     match action.as_str() {
         "apply" => drop(apply(&plan, &options).unwrap()),
+        "test" => {
+            let (inner, test) = (options.clone(), Mutex::new(None));
+            let tested = options.telling(move |event| {
+                (inner.on_event)(event);
+                if let Event::Journaled { journal } = event {
+                    *test.lock().unwrap() = Some(begin_test(journal, &inner).unwrap());
+                }
+            });
+            apply(&plan, &tested).unwrap();
+        }
         "recover" => {
             for recovered in recover(&options).unwrap() {
                 assert_eq!(recovered.problem, None);

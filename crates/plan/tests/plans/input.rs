@@ -3,8 +3,11 @@
 use std::fs;
 
 use crate::common::{Tree, plan, step, sysctl};
-use clearstream_plan::{Event, PlanError, apply, history, read, recover, revert, verify};
-use clearstream_schema::plan::{JournalState, Setting};
+use clearstream_plan::{Event, Permitted, PlanError, apply, failure, history, read, recover, revert, verify};
+use clearstream_schema::{
+    control::FailureKind,
+    plan::{JournalState, Setting},
+};
 
 fn refused(tree: &Tree, plan: &clearstream_schema::plan::Plan, part: &str) {
     let before = tree.texts();
@@ -54,6 +57,10 @@ fn plans_that_do_not_fit() {
         (step(sysctl("net.ipv4.tcp rmem"), "1"), "not the name of a sysctl"),
         (step(Setting::File("etc/passwd".to_owned()), "x"), "below sys/ and proc/irq/ only"),
         (step(Setting::File("sys/../etc/passwd".to_owned()), "x"), "below sys/ and proc/irq/ only"),
+        (step(Setting::File("sys/class/net/eth0/mtu".to_owned()), "1400\n9000"), "a value is one line"),
+        (step(Setting::File("sys/class/net/eth0/mtu".to_owned()), "1400\0"), "a value is one line"),
+        (step(sysctl("net/../kernel/hostname"), "x"), "not the name of a sysctl"),
+        (step(sysctl("kernel/hostname"), "x"), "not a setting that a plan may name"),
         (step(Setting::Qdisc { interface: "eth0".to_owned() }, "fq"), "neither qdiscs nor drivers"),
     ] {
         let mut plan = tree.plan();
@@ -76,7 +83,53 @@ fn links_do_not_lead_out() {
     let step = step(Setting::File("sys/escape".to_owned()), "gone");
     let plan = plan("dtn1", "6.18.44", vec![step]);
     assert!(apply(&plan, &tree.options()).is_err());
+    assert!(apply(&plan, &tree.options().permitting(Permitted::Any)).is_err());
     assert_eq!(fs::read_to_string(&outside).unwrap(), "kept\n");
+}
+
+/// A link that the kernel does not make must not turn one setting into another.
+#[test]
+fn links_do_not_lead_to_another_setting() {
+    let tree = Tree::new();
+    tree.write("proc/sys/kernel/core_pattern", "core\n");
+    fs::remove_file(tree.root().join("proc/sys/net/ipv4/tcp_wmem")).unwrap();
+    let link = |from: &str, to: &str| std::os::unix::fs::symlink(to, tree.root().join(from)).unwrap();
+    link("proc/sys/net/ipv4/tcp_wmem", "../../kernel/core_pattern");
+    link("sys/class/net/eth1", "eth0");
+    let bad = plan("dtn1", "6.18.44", vec![step(sysctl("net.ipv4.tcp_wmem"), "|/bin/true")]);
+    let message = apply(&bad, &tree.options()).unwrap_err().to_string();
+    assert!(message.contains("another place"), "{message}");
+    let rps = Setting::File("sys/class/net/eth1/queues/rx-0/rps_cpus".to_owned());
+    assert!(apply(&plan("dtn1", "6.18.44", vec![step(rps, "1")]), &tree.options()).is_err());
+    assert_eq!(fs::read_to_string(tree.root().join("proc/sys/kernel/core_pattern")).unwrap(), "core\n");
+}
+
+/// What belongs to no family is refused unless the operator allows it; then a
+/// journal of it goes back for the operator, and never for an agent.
+#[test]
+fn settings_outside_of_the_families_are_the_operators() {
+    let tree = Tree::new();
+    tree.write("proc/sys/kernel/core_pattern", "core\n");
+    let key = sysctl("kernel.core_pattern");
+    let plan = plan("dtn1", "6.18.44", vec![step(key.clone(), "core.%p")]);
+    let now = || fs::read_to_string(tree.root().join("proc/sys/kernel/core_pattern")).unwrap();
+    let agent = || tree.options().permitting(Permitted::FamiliesOnly);
+    for options in [tree.options(), agent()] {
+        let error = apply(&plan, &options).unwrap_err();
+        assert!(
+            error.to_string().contains("kernel.core_pattern: not a setting that a plan may name"),
+            "{error}"
+        );
+        assert_eq!(failure(&error).kind, FailureKind::Forbidden);
+    }
+    assert_eq!(now(), "core\n");
+    assert!(read(std::slice::from_ref(&key), &agent()).is_err() && verify(&plan, &agent()).is_err());
+    let journal = apply(&plan, &tree.options().permitting(Permitted::Any)).unwrap().journal.unwrap();
+    assert_eq!(now(), "core.%p\n");
+    assert!(revert(&journal, true, &agent()).is_err());
+    assert_eq!(now(), "core.%p\n");
+    revert(&journal, false, &tree.options()).unwrap();
+    assert_eq!(now(), "core\n");
 }
 
 #[test]

@@ -29,7 +29,7 @@ const COUPLED: usize = 1;
 struct Model(Arc<Mutex<BTreeMap<Setting, u32>>>);
 
 fn key(index: usize) -> Setting {
-    sysctl(&format!("net.model.key{index}"))
+    sysctl(&format!("net.core.key{index}"))
 }
 
 impl Model {

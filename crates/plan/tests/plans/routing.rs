@@ -220,8 +220,10 @@ fn root_what_cannot_be_written_back_is_refused_before_anything_changes() {
     let error = lab.inside(|options| apply(&plan, &options)).unwrap_err().to_string();
     assert!(error.starts_with("nothing was changed") && error.contains("congctl"), "{error}");
     assert_eq!(shown(&lab), before);
-    let bad =
-        lab.plan(vec![step(Setting::NetfilterTable { name: "t".to_owned() }, "chain } table inet x {")]);
+    let bad = lab.plan(vec![step(
+        Setting::NetfilterTable { name: "clearstream_t".to_owned() },
+        "chain } table inet x {",
+    )]);
     let error = lab.inside(|options| apply(&bad, &options)).unwrap_err().to_string();
     assert!(error.contains("closes more braces"), "{error}");
     let there = [Setting::Nexthop { id: 5 }, route(50, "192.0.2.0/24", 0), route(50, "192.0.3.0/24", 0)];

@@ -7,7 +7,7 @@ mod transfer;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use clap::Subcommand;
-use clearstream_control::Peer;
+use clearstream_control::{Peer, encoding};
 use clearstream_schema::{
     control::{Reply, Request},
     rdma::RdmaOperation,
@@ -16,7 +16,7 @@ use clearstream_schema::{
 use crate::{
     endpoints::{agent_command, resolve},
     exit::CommandError,
-    rdma::RdmaError,
+    rdma::{RdmaError, agreement::Cookie},
 };
 
 /// RDMA over TCP in software: ping, bandwidth, latency. No card, no module.
@@ -63,6 +63,8 @@ struct TargetArgs {
 /// A far end, and what keeps it alive.
 struct Target {
     address: SocketAddr,
+    /// What the far end of `--local` expects.
+    cookie: Option<Cookie>,
     /// The far end of `--local`: it ends with its session.
     _own: Option<Peer>,
 }
@@ -71,7 +73,10 @@ impl TargetArgs {
     /// Finds it; `usual` is the port when none was asked for.
     fn find(&self, usual: u16) -> Result<Target, CommandError> {
         match (&self.host, self.local) {
-            (Some(host), _) => Ok(Target { address: resolve(host, self.port.unwrap_or(usual))?, _own: None }),
+            (Some(host), _) => {
+                let address = resolve(host, self.port.unwrap_or(usual))?;
+                Ok(Target { address, cookie: None, _own: None })
+            }
             (None, true) => own_far_end(),
             (None, false) => Err(CommandError::usage(
                 "name the far end, where `clearstream rdma serve` listens, or say --local for one on this host",
@@ -84,8 +89,10 @@ impl TargetArgs {
 fn own_far_end() -> Result<Target, CommandError> {
     let mut agent = clearstream_control::spawn(agent_command()?, "far end")?;
     let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    match agent.request(Request::RdmaServe { address })? {
-        Reply::RdmaListening { address } => Ok(Target { address, _own: Some(agent) }),
+    let cookie: Cookie = rand::random();
+    let named = clearstream_schema::control::Cookie(encoding::hex(&cookie));
+    match agent.request(Request::RdmaServe { address, cookie: Some(named), peer: Some(address) })? {
+        Reply::RdmaListening { address } => Ok(Target { address, cookie: Some(cookie), _own: Some(agent) }),
         other => Err(RdmaError::Fault(format!("the far end answered {other:?}")).into()),
     }
 }

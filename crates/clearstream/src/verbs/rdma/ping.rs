@@ -79,9 +79,10 @@ impl PingArgs {
         let stop = interrupt::stop_flag()?;
         let target = self.target.find(rping::PORT)?;
         let mut view = View::new(&self.config, self.verbose);
-        let summary = ping_client::run(target.address, &self.config, &stop, |number, round| {
-            view.show(number, round);
-        })?;
+        let summary =
+            ping_client::run(target.address, target.cookie, &self.config, &stop, |number, round| {
+                view.show(number, round);
+            })?;
         drop(view);
         if self.json {
             let document = PingDocument { schema: "clearstream.rdma-ping", version: 1, summary: &summary };

@@ -1,10 +1,6 @@
 //! `clearstream rdma send`, `write` and `read`
 
-use std::{
-    net::SocketAddr,
-    sync::atomic::AtomicBool,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use clearstream_schema::{
     ByteCount,
@@ -12,7 +8,7 @@ use clearstream_schema::{
 };
 use serde::Serialize;
 
-use super::TargetArgs;
+use super::{Target, TargetArgs};
 use crate::{
     exit::CommandError,
     interrupt,
@@ -38,15 +34,6 @@ pub struct TransferArgs {
     json: bool,
 }
 
-/// A test against a far end of ours, or of perftest.
-type Run = fn(
-    SocketAddr,
-    RdmaOperation,
-    &RdmaConfig,
-    &AtomicBool,
-    &mut dyn FnMut(Event<'_>),
-) -> Result<RdmaSummary, RdmaError>;
-
 /// `--json`.
 #[derive(Debug, Serialize)]
 struct RdmaDocument<'a> {
@@ -62,16 +49,22 @@ impl TransferArgs {
         // What makes no sense is refused before a far end is started for it.
         Shape::of(&self.config, operation)?;
         let mut config = self.config;
-        let (run, port): (Run, u16) = if config.perftest {
+        let port = if config.perftest {
             let program = Program { operation, latency: config.latency };
             config = perftest::client::settled(program, &config)?;
-            (perftest::client::run, perftest::PORT)
+            perftest::PORT
         } else {
-            (near::run, rping::PORT)
+            rping::PORT
         };
-        let target = self.target.find(port)?;
+        let Target { address, cookie, _own } = self.target.find(port)?;
         let mut view = View::new(operation, &config, self.json);
-        let summary = run(target.address, operation, &config, &stop, &mut |event| view.show(&event));
+        let mut watch = |event: Event<'_>| view.show(&event);
+        let summary = if config.perftest {
+            perftest::client::run(address, operation, &config, &stop, &mut watch)
+        } else {
+            let cookie = cookie.unwrap_or_else(rand::random);
+            near::run(address, cookie, operation, &config, &stop, &mut watch)
+        };
         let summary = view.finish(summary)?;
         if self.json {
             let document = RdmaDocument { schema: "clearstream.rdma", version: 1, summary: &summary };

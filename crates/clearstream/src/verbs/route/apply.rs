@@ -15,7 +15,7 @@ use crate::{
     exit::CommandError,
     guarded::{Allowed, Guard, settle},
     output,
-    verbs::tune::change::{asked, count, read_plan, show_plan, telling},
+    verbs::tune::change::{asked, count, permitting, read_plan, show_plan, telling},
 };
 
 /// Make this host route as the fabric plans it, all or nothing, with a journal
@@ -32,6 +32,9 @@ pub struct ApplyArgs {
     dry_run: bool,
     #[command(flatten)]
     allowed: Allowed,
+    /// Also settings outside of the families that plans may name (docs/guide/plans.md)
+    #[arg(long)]
+    allow_any_setting: bool,
     /// Do not ask (needed where nobody can be asked)
     #[arg(long)]
     yes: bool,
@@ -74,6 +77,7 @@ impl ApplyArgs {
         if !self.yes && !plan.steps.is_empty() && !asked(plan.steps.len())? {
             return Ok(output::line("nothing was changed")?);
         }
+        let options = permitting(options, self.allow_any_setting);
         let applied = guard.apply(&plan, options, telling(self.json))?;
         self.report(&plan, &found, &applied)
     }

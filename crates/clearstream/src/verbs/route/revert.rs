@@ -1,13 +1,13 @@
 //! `clearstream route confirm` and `revert`.
 
-use clearstream_plan::{Options, confirm, expire, plan_of, trials};
+use clearstream_plan::{Confirmed, Options, confirm, expire, plan_of, trials};
 use serde::Serialize;
 
 use crate::{
     exit::CommandError,
-    guarded::{Allowed, Guard},
+    guarded::RevertAllowed,
     output,
-    verbs::tune::change::{newest_with, print_reverted},
+    verbs::tune::change::{newest_with, revert_and_print},
 };
 
 /// Keep what was applied with --confirm-within.
@@ -23,6 +23,9 @@ pub struct ConfirmArgs {
 struct ConfirmedDocument {
     journal: String,
     left_ns: u64,
+    /// The journal that is reverted by it, where it was a revert.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reverted: Option<String>,
 }
 
 impl ConfirmArgs {
@@ -35,18 +38,21 @@ impl ConfirmArgs {
             ));
         };
         let journal = trial.journal;
-        let Some(left) = confirm(&journal, &options)? else {
+        let Some(Confirmed { left, reverted }) = confirm(&journal, &options)? else {
             expire(&journal, &options)?;
             return Err(CommandError::Guarded(format!("too late: journal {journal} was put back")));
         };
         if self.json {
             let left_ns = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
-            return Ok(output::json(&ConfirmedDocument { journal, left_ns }, true)?);
+            return Ok(output::json(&ConfirmedDocument { journal, left_ns, reverted }, true)?);
         }
-        Ok(output::line(&format!(
-            "kept, with {:.0} s left; clearstream route revert {journal} still puts everything back",
-            left.as_secs_f64()
-        ))?)
+        let left = left.as_secs_f64();
+        Ok(output::line(&match reverted {
+            None => format!(
+                "kept, with {left:.0} s left; clearstream route revert {journal} still puts everything back"
+            ),
+            Some(first) => format!("kept, with {left:.0} s left; journal {first} is reverted"),
+        })?)
     }
 }
 
@@ -55,10 +61,8 @@ impl ConfirmArgs {
 pub struct RevertArgs {
     /// Journal, as `tune history` names it; the newest one with routes that is applied here when absent
     journal: Option<String>,
-    /// Also where the live value is neither ours nor the old one, or where it
-    /// cuts or moves the controlling connection or the default route
-    #[arg(long)]
-    force: bool,
+    #[command(flatten)]
+    allowed: RevertAllowed,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -72,7 +76,7 @@ impl RevertArgs {
             Some(journal) => journal,
             None => newest(&options)?,
         };
-        print_reverted(Guard::new(Allowed::anything_if(self.force)).revert(&journal, &options)?, self.json)
+        revert_and_print(&journal, self.allowed, &options, self.json)
     }
 }
 

@@ -6,15 +6,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clearstream_plan::{Event, Options, Reverted, history, plan_of, recover, verify};
+use clearstream_plan::{Event, Options, Permitted, PlanError, Reverted, history, plan_of, recover, verify};
 use clearstream_route::guard::Danger;
-use clearstream_schema::plan::{JournalState, PLAN_SCHEMA, Plan};
+use clearstream_schema::plan::{JournalEntry, JournalState, PLAN_SCHEMA, Plan};
 use serde::Serialize;
 
 use crate::{
     exit::CommandError,
     files,
-    guarded::{Allowed, Guard},
+    guarded::{Allowed, Guard, RevertAllowed},
     output::{self, Paint, tune},
 };
 
@@ -26,6 +26,9 @@ pub struct ApplyArgs {
     plan: PathBuf,
     #[command(flatten)]
     allowed: Allowed,
+    /// Also settings outside of the families that plans may name (docs/guide/plans.md)
+    #[arg(long)]
+    allow_any_setting: bool,
     /// Do not ask (needed where nobody can be asked)
     #[arg(long)]
     yes: bool,
@@ -57,7 +60,8 @@ impl ApplyArgs {
         if !self.yes && !plan.steps.is_empty() && !asked(plan.steps.len())? {
             return Ok(output::line("nothing was changed")?);
         }
-        let applied = guard.apply(&plan, Options::live()?, telling(self.json))?;
+        let options = permitting(Options::live()?, self.allow_any_setting);
+        let applied = guard.apply(&plan, options, telling(self.json))?;
         let waits = self.allowed.time_for(&applied);
         let changed_count = applied.changed.len();
         if self.json {
@@ -76,6 +80,11 @@ impl ApplyArgs {
             ),
         })?)
     }
+}
+
+/// The families of settings, or any for an operator who has allowed it.
+pub(in crate::verbs) fn permitting(options: Options, any: bool) -> Options {
+    options.permitting(if any { Permitted::Any } else { Permitted::Families })
 }
 
 /// The changes, and what they would do to whoever makes them.
@@ -174,10 +183,8 @@ impl VerifyArgs {
 pub struct RevertArgs {
     /// Journal, as `tune history` names it; the newest one that is applied here when absent
     journal: Option<String>,
-    /// Also where the live value is neither ours nor the old one, or where it
-    /// cuts or moves the controlling connection or the default route
-    #[arg(long)]
-    force: bool,
+    #[command(flatten)]
+    allowed: RevertAllowed,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -188,6 +195,9 @@ pub struct RevertArgs {
 struct RevertedDocument {
     journal: String,
     restored_count: u64,
+    /// Nanoseconds within which it has to be confirmed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    confirm_within_ns: Option<u64>,
 }
 
 impl RevertArgs {
@@ -198,21 +208,32 @@ impl RevertArgs {
             Some(journal) => journal,
             None => newest(&options)?,
         };
-        print_reverted(Guard::new(Allowed::anything_if(self.force)).revert(&journal, &options)?, self.json)
+        revert_and_print(&journal, self.allowed, &options, self.json)
     }
 }
 
-/// Says what was put back.
-pub(in crate::verbs) fn print_reverted(done: Reverted, json: bool) -> Result<(), CommandError> {
-    let document = RevertedDocument { journal: done.journal, restored_count: done.restored_count };
+/// Reverts a journal and prints what was restored.
+pub(in crate::verbs) fn revert_and_print(
+    journal: &str,
+    allowed: RevertAllowed,
+    options: &Options,
+    json: bool,
+) -> Result<(), CommandError> {
+    let Reverted { journal, restored_count } = Guard::new(allowed.into()).revert(journal, options)?;
+    let waits = allowed.confirm_within().filter(|_| restored_count > 0);
     if json {
+        let confirm_within_ns = waits.map(|within| within.0);
+        let document = RevertedDocument { journal, restored_count, confirm_within_ns };
         return Ok(output::json(&document, true)?);
     }
-    Ok(output::line(&format!(
-        "{} put back from journal {}",
-        count(usize::try_from(document.restored_count).unwrap_or(usize::MAX), "setting"),
-        document.journal
-    ))?)
+    let settings = count(usize::try_from(restored_count).unwrap_or(usize::MAX), "setting");
+    Ok(output::line(&match waits {
+        None => format!("{settings} put back from journal {journal}"),
+        Some(within) => format!(
+            "{settings} put back from journal {journal}; the plan is in force again in {within} unless you run: \
+             clearstream route confirm"
+        ),
+    })?)
 }
 
 fn newest(options: &Options) -> Result<String, CommandError> {
@@ -226,14 +247,21 @@ pub(in crate::verbs) fn newest_with(
     none: &str,
     wanted: impl Fn(&str) -> bool,
 ) -> Result<String, CommandError> {
-    let entries = history(options)?;
-    let mut applied =
-        entries.into_iter().rev().filter(|entry| entry.here && entry.state == JournalState::Applied);
-    applied.find(|entry| wanted(&entry.journal)).map(|entry| entry.journal).ok_or_else(|| {
-        CommandError::Usage(format!(
-            "{none} applied here that could be put back: clearstream tune history lists all journals"
-        ))
-    })
+    for JournalEntry { journal, state, .. } in history(options)?.into_iter().rev().filter(|entry| entry.here)
+    {
+        match state {
+            JournalState::Applied | JournalState::Pending if wanted(&journal) => return Ok(journal),
+            // Finished where it is what is wanted; an older one is never taken before it.
+            JournalState::Applying | JournalState::Reverting if wanted(&journal) => return Ok(journal),
+            JournalState::Applying | JournalState::Reverting => {
+                return Err(PlanError::Interrupted { journal }.into());
+            }
+            _ => {}
+        }
+    }
+    Err(CommandError::Usage(format!(
+        "{none} applied here that could be put back: clearstream tune history lists all journals"
+    )))
 }
 
 /// List the journals of this host.

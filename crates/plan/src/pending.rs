@@ -1,0 +1,104 @@
+//! Changes under test: applied, and restored when whoever tests them is gone. A
+//! file beside the journal says so and its tester holds a lock on it, which the
+//! kernel releases with the process; whoever gets the lock restores the change.
+
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::{
+    Options, PlanError, Reverted,
+    folder::{self, Locked},
+    journal::{storage, sync_folder_of},
+    restore::restore,
+    trial::remove,
+};
+
+const EXTENSION: &str = "test";
+/// Why a change was restored without anybody's request.
+pub(crate) const REASON: &str = "its test ended before it was kept";
+
+/// A change under test by this process.
+#[derive(Debug)]
+pub struct Test {
+    journal: String,
+    path: PathBuf,
+    _lock: File,
+}
+
+/// Puts a journal under test by this process. To be called when the journal is on
+/// disk and before the first change ([`crate::Event::Journaled`]).
+pub fn begin_test(journal: &str, options: &Options) -> Result<Test, PlanError> {
+    let path = path_of(options, journal);
+    let lock = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(storage("write", &path))?;
+    flock(&lock, FlockOperation::NonBlockingLockExclusive)
+        .map_err(|error| storage("lock", &path)(error.into()))?;
+    sync_folder_of(&path)?;
+    Ok(Test { journal: journal.to_owned(), path, _lock: lock })
+}
+
+impl Test {
+    /// Name of the journal.
+    pub fn journal(&self) -> &str {
+        &self.journal
+    }
+
+    /// Ends the test; the change stays.
+    pub fn keep(self) -> Result<(), PlanError> {
+        remove(&self.path)?;
+        sync_folder_of(&self.path)
+    }
+
+    /// Ends the test and restores what was there before.
+    pub fn restore(self, options: &Options) -> Result<Reverted, PlanError> {
+        let locked = Locked::lock(&options.journals)?;
+        let mut journal = folder::open(&options.journals, &self.journal)?;
+        let restored_count = restore(&mut journal, Some(REASON.to_owned()), false, options)?;
+        drop(locked);
+        Ok(Reverted { journal: self.journal, restored_count })
+    }
+}
+
+/// Whether a journal is under test, by a process that lives or by one that died.
+pub fn is_under_test(journal: &str, options: &Options) -> bool {
+    path_of(options, journal).exists()
+}
+
+/// The lock of a change whose tester is gone; `None` when it is not under test, or
+/// its tester lives.
+pub(crate) fn orphan(journal: &str, options: &Options) -> Result<Option<File>, PlanError> {
+    let path = path_of(options, journal);
+    let file = match OpenOptions::new().write(true).open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(storage("open", &path)(error)),
+    };
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+        Err(error) => return Err(storage("lock", &path)(error.into())),
+    }
+    // It may have been kept between the two calls.
+    let is_there = file.metadata().is_ok_and(|found| found.nlink() > 0);
+    Ok(is_there.then_some(file))
+}
+
+/// Forgets the test of a journal that was restored.
+pub(crate) fn forget(journal: &str, options: &Options) -> Result<(), PlanError> {
+    remove(&path_of(options, journal))
+}
+
+fn path_of(options: &Options, journal: &str) -> PathBuf {
+    Path::new(&options.journals).join(format!("{journal}.{EXTENSION}"))
+}

@@ -1,0 +1,163 @@
+//! What a pairing permits: the scopes of controllers, and which of them each
+//! request of the session protocol needs.
+
+use std::{fmt, str::FromStr};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{control::Request, plan::PlanRequest, wire::RouteRequest};
+
+/// A right of a controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Right {
+    /// Describe the host, read its network settings, send and receive test traffic.
+    Measure,
+    /// Apply and revert plans: change settings of the host.
+    Change,
+}
+
+impl fmt::Display for Right {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Measure => "measure",
+            Self::Change => "change",
+        })
+    }
+}
+
+/// Rights of a pairing: `measure`, or `measure,change`. In files a list of
+/// [`Right`]s.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "Vec<Right>", into = "Vec<Right>")]
+#[schemars(with = "Vec<Right>")]
+pub enum Scope {
+    /// Measuring only.
+    #[default]
+    Measure,
+    /// Measuring and changing settings.
+    MeasureAndChange,
+}
+
+/// A list of rights that is no scope.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("write `measure` or `measure,change`")]
+pub struct ScopeError;
+
+impl Scope {
+    /// Whether a request that needs `right` is permitted.
+    pub fn permits(self, right: Right) -> bool {
+        self.rights().contains(&right)
+    }
+
+    /// Its rights, in the order in which they are written.
+    pub fn rights(self) -> &'static [Right] {
+        match self {
+            Self::Measure => &[Right::Measure],
+            Self::MeasureAndChange => &[Right::Measure, Right::Change],
+        }
+    }
+}
+
+impl TryFrom<Vec<Right>> for Scope {
+    type Error = ScopeError;
+    fn try_from(mut rights: Vec<Right>) -> Result<Self, ScopeError> {
+        rights.sort_unstable();
+        match rights[..] {
+            [Right::Measure] => Ok(Self::Measure),
+            [Right::Measure, Right::Change] => Ok(Self::MeasureAndChange),
+            _ => Err(ScopeError),
+        }
+    }
+}
+
+impl From<Scope> for Vec<Right> {
+    fn from(scope: Scope) -> Self {
+        scope.rights().to_vec()
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Measure => "measure",
+            Self::MeasureAndChange => "measure,change",
+        })
+    }
+}
+
+impl FromStr for Scope {
+    type Err = ScopeError;
+    fn from_str(text: &str) -> Result<Self, ScopeError> {
+        let right = |word: &str| match word.trim() {
+            "measure" => Ok(Right::Measure),
+            "change" => Ok(Right::Change),
+            _ => Err(ScopeError),
+        };
+        text.split(',').map(right).collect::<Result<Vec<_>, _>>()?.try_into()
+    }
+}
+
+impl Request {
+    /// Name of the request, as SECURITY.md lists it, and the right that it
+    /// needs. No wildcard: whoever adds a request decides here.
+    pub fn needs(&self) -> (&'static str, Right) {
+        use Right::{Change, Measure};
+        match self {
+            Self::Inspect => ("inspect", Measure),
+            Self::Capture => ("capture", Measure),
+            Self::FlowPrepare(_) => ("flow-prepare", Measure),
+            Self::FlowStart { .. } => ("flow-start", Measure),
+            Self::FlowStop { .. } => ("flow-stop", Measure),
+            Self::ProbeListen { .. } => ("probe-listen", Measure),
+            Self::ProbeRun { .. } => ("probe-run", Measure),
+            Self::ProbeClose => ("probe-close", Measure),
+            Self::Plan(request) => match request {
+                PlanRequest::Read(_) => ("plan read", Measure),
+                PlanRequest::Verify(_) => ("plan verify", Measure),
+                PlanRequest::History => ("plan history", Measure),
+                PlanRequest::Apply(_) => ("plan apply", Change),
+                PlanRequest::ApplyPending(_) => ("plan apply-pending", Change),
+                PlanRequest::Keep { .. } => ("plan keep", Change),
+                PlanRequest::Revert { .. } => ("plan revert", Change),
+                PlanRequest::Recover => ("plan recover", Change),
+            },
+            Self::Route(request) => match request {
+                RouteRequest::Facts => ("route facts", Measure),
+                RouteRequest::Lookup(_) => ("route lookup", Measure),
+                RouteRequest::Listen(_) => ("route listen", Measure),
+                RouteRequest::Connect(_) => ("route connect", Measure),
+                RouteRequest::Observe(_) => ("route observe", Measure),
+                RouteRequest::Observed => ("route observed", Measure),
+                RouteRequest::Counters => ("route counters", Measure),
+                RouteRequest::PathMtu(_) => ("route path-mtu", Measure),
+                RouteRequest::Close => ("route close", Measure),
+            },
+            Self::RdmaServe { .. } => ("rdma-serve", Measure),
+            Self::Shutdown => ("shutdown", Measure),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scopes_are_spelled_one_way_and_change_is_never_alone() {
+        for (text, scope) in [("measure", Scope::Measure), ("measure,change", Scope::MeasureAndChange)] {
+            assert_eq!(text.parse(), Ok(scope));
+            assert_eq!(scope.to_string(), text);
+        }
+        assert_eq!("change, measure".parse(), Ok(Scope::MeasureAndChange));
+        for bad in ["", "change", "measure,", "measure,measure", "all", "measure change", "Measure"] {
+            assert_eq!(bad.parse::<Scope>(), Err(ScopeError), "{bad:?}");
+        }
+        assert_eq!(serde_json::to_string(&Scope::MeasureAndChange).unwrap(), r#"["measure","change"]"#);
+        for bad in ["[]", r#"["change"]"#, r#"["measure","all"]"#, r#""measure""#] {
+            assert!(serde_json::from_str::<Scope>(bad).is_err(), "{bad}");
+        }
+        assert!(!Scope::default().permits(Right::Change));
+    }
+}
