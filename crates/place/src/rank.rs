@@ -2,8 +2,8 @@
 //!
 //! The order is that of measurements on real hosts: a reader on another core
 //! of the interrupt core's package gains about 10 % over one elsewhere, on the
-//! interrupt core itself half of that, on another die it loses a fifth (40GE
-//! report, pin matrix and pin row; Hanford et al., NDM 2013; Foong et al.,
+//! interrupt core itself half of that (40GE report, section 5), on another die
+//! it loses a fifth (TNC 2011 paper, figure 7; Hanford et al., NDM 2013; Foong et al.,
 //! ISPASS 2005). A writer hardly minds; it belongs near the I/O bridge.
 
 use std::cmp::Reverse;

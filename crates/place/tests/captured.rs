@@ -1,6 +1,6 @@
 //! Rankings and placements on captured hosts, against what was measured on
-//! machines like them (40GE report: pin matrix of the 8-core server, pin row
-//! and distances of the 48-core server).
+//! machines like them (40GE report: pin matrix of the 8-core server, distances
+//! of the 48-core server; TNC 2011 paper: its pin row).
 #![allow(clippy::unwrap_used)]
 
 use std::{collections::BTreeSet, path::PathBuf};

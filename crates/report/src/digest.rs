@@ -134,6 +134,12 @@ impl Cell {
         }
     }
 
+    /// Goodput of each complete trial by its repetition: what pairs are made of.
+    pub(crate) fn by_repetition(&self) -> BTreeMap<u32, f64> {
+        let complete = self.trials.iter().filter(|trial| trial.complete);
+        complete.map(|trial| (trial.repetition, trial.goodput_bps)).collect()
+    }
+
     /// The trial whose goodput is nearest to the median.
     pub(crate) fn typical(&self) -> Option<&FlowTrial> {
         let median = self.goodput()?.median;

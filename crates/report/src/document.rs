@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::{
     digest::{Digest, ExperimentDigest},
     figure::{Figure, Table, draw_both, identifier},
-    figures::{cost, delay, gateways, goodput, live, matrix, row, staircase, throughput, window},
+    figures::{cost, delay, effects, gateways, goodput, live, matrix, row, staircase, throughput, window},
     format::{bytes, join, level_of, milliseconds, rate},
     machine::{self, Marks},
     settings::SettingRow,
@@ -102,6 +102,7 @@ fn section(digest: &Digest, experiment: &ExperimentDigest) -> Section {
         // Whatever was asked for, measured goodput is never left out.
         if figures.is_empty() {
             figures.extend(goodput::figure(experiment));
+            figures.extend(effects::figure(experiment));
             figures.extend(throughput::figure(experiment));
         }
         if matches!(experiment.spec.figure, Kind::Throughput | Kind::LiveTraffic) {

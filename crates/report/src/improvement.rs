@@ -10,7 +10,7 @@ use clearstream_schema::{
     flow::Direction,
     improvement::{Improvement, LoopEnd, Runs, TriedStep, Verdict},
 };
-use clearstream_stats::{false_discovery_adjusted, permutation_test, ratio_interval};
+use clearstream_stats::{false_discovery_adjusted, paired_ratio, permutation_test};
 use serde::Serialize;
 
 use crate::{
@@ -221,11 +221,7 @@ fn headlines(found: &Improvement) -> Vec<Headline> {
 fn gain(found: &Improvement, (before, after): (Estimate, Estimate), nothing: bool) -> Headline {
     let ratio = after.median / before.median;
     let (base, changed) = (&found.before.goodput_bps, &found.after.goodput_bps);
-    let enough = before.interval.is_some() && after.interval.is_some();
-    let interval = ratio_interval(base, changed, SEED).filter(|_| enough).map_or_else(
-        || "too few runs for an interval".to_owned(),
-        |interval| format!("95 % interval {}", range(&number(interval.low), &number(interval.high))),
-    );
+    let interval = ratio_interval(base, changed);
     let p = permutation_test(base, changed, SEED)
         .map_or_else(String::new, |value| format!("; {}", probability(value)));
     let (label, detail) = match (nothing, ends_are(found)) {
@@ -245,6 +241,20 @@ fn gain(found: &Improvement, (before, after): (Estimate, Estimate), nothing: boo
         detail: detail.to_owned(),
         published: None,
         figure: FIGURE.to_owned(),
+    }
+}
+
+/// Interval of the ratio from the pairs of runs; their range where they are few.
+pub(crate) fn ratio_interval(base: &[f64], changed: &[f64]) -> String {
+    let pairs: Vec<(f64, f64)> = base.iter().copied().zip(changed.iter().copied()).collect();
+    match paired_ratio(&pairs).filter(|found| found.count >= 2) {
+        None => "no interval".to_owned(),
+        Some(found) if found.is_95() => {
+            format!("95 % interval of the pairs {}", range(&number(found.low), &number(found.high)))
+        }
+        Some(found) => {
+            format!("range of {} pairs {}", found.count, range(&number(found.low), &number(found.high)))
+        }
     }
 }
 
@@ -275,7 +285,7 @@ fn trust(found: &Improvement) -> Vec<String> {
         Ends::Absent => "There are no runs to compare beginning and end.".to_owned(),
     });
     lines.push(
-        "p is the probability of such a difference in goodput had the change done nothing (two-sided permutation test); intervals are 95 % bootstrap intervals."
+        "p is the probability of such a difference in goodput had the change done nothing (two-sided permutation test); intervals are of the ratios of pairs (signed ranks), 95 % from six pairs on."
             .to_owned(),
     );
     lines.extend(many_tests(found));

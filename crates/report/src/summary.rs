@@ -2,21 +2,18 @@
 //! give depends on its experiments; the first three that exist are shown.
 
 use clearstream_schema::study::Figure as Kind;
-use clearstream_stats::ratio_interval;
 use serde::Serialize;
 
 use crate::{
     digest::{Cell, Digest, ExperimentDigest},
-    estimate::{Estimate, median},
+    estimate::{Estimate, chosen, median},
     figure::{identifier, published_range},
-    figures::{gateways, goodput::belongs, matrix::Matrix, window::WindowModel},
-    format::{bytes, count, join, milliseconds, number, percent, range, rate, signed_percent},
+    figures::{effects, gateways, goodput::belongs, interrupt::ReaderPlace, window::WindowModel},
+    format::{bytes, count, milliseconds, number, percent, range, rate},
 };
 
 /// Cards at the head of the report.
 const HEADLINES: usize = 3;
-/// The same trials always give the same interval.
-const SEED: u64 = 0x40_6e;
 
 /// One number at the head of the report.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -57,20 +54,32 @@ pub(crate) fn headlines(digest: &Digest) -> Vec<Headline> {
 fn failing_gateway(digest: &Digest) -> Option<Headline> {
     let found = digest.experiments.iter().find_map(|experiment| {
         let groups = gateways::groups(experiment);
-        let mut gaps: Vec<f64> = Vec::new();
+        let (mut medians, mut longest) = (Vec::new(), 0.0f64);
         let (mut hit, mut stuck) = (0, 0);
         for group in groups.iter().filter(|group| group.is_watched()) {
-            gaps.extend(group.gaps().into_iter().map(|ns| ns as f64));
+            let gaps: Vec<f64> = group.gaps().into_iter().map(|ns| ns as f64).collect();
+            longest = gaps.iter().copied().fold(longest, f64::max);
+            medians.extend(median(&gaps));
             hit += group.hit().0;
             stuck += group.hit().1;
         }
-        Some((experiment, median(&gaps)?, gaps.into_iter().fold(0.0, f64::max), hit, stuck))
+        let ends = medians.iter().copied().min_by(f64::total_cmp);
+        Some((
+            experiment,
+            (ends?, medians.iter().copied().fold(0.0, f64::max), medians.len()),
+            longest,
+            hit,
+            stuck,
+        ))
     });
-    let (experiment, middle, longest, hit, stuck) = found?;
+    let (experiment, (low, high, kinds), longest, hit, stuck) = found?;
+    // Kinds of failure are not pooled: how long one takes to be seen is its own.
+    let of =
+        if kinds == 1 { "median of".to_owned() } else { format!("medians of {kinds} kinds of failure,") };
     Some(Headline {
         label: "Without an answer when a gateway fails, with watch".to_owned(),
-        value: milliseconds(middle),
-        sure: format!("median of {hit} flows, {} at most", milliseconds(longest)),
+        value: range(&milliseconds(low), &milliseconds(high)),
+        sure: format!("{of} {hit} flows, {} at most", milliseconds(longest)),
         detail: match stuck {
             0 => "Every flow of a failed gateway was answered again.".to_owned(),
             stuck => format!("{stuck} of them were not answered again."),
@@ -80,34 +89,29 @@ fn failing_gateway(digest: &Digest) -> Option<Headline> {
     })
 }
 
-/// Goodput with routes over all gateways against a plain route over one.
+/// Goodput with routes over all gateways against a plain route over one, in pairs of a repetition.
 fn all_gateways(digest: &Digest) -> Option<Headline> {
     let (experiment, one, all) = digest.experiments.iter().find_map(|experiment| {
-        let values = |word: &str| {
-            let cell = experiment.cells.iter().find(|cell| {
+        let cell = |word: &str| {
+            experiment.cells.iter().find(|cell| {
                 cell.factors.get("routes-over").and_then(serde_json::Value::as_str) == Some(word)
-            });
-            cell.map(Cell::values)
+            })
         };
-        Some((experiment, values("one-gateway")?, values("all-gateways")?))
+        Some((experiment, cell("one-gateway")?, cell("all-gateways")?))
     })?;
-    let ratio = median(&all)? / median(&one)?;
-    let interval = ratio_interval(&one, &all, SEED).filter(|_| one.len() >= 3 && all.len() >= 3);
+    let found = effects::contrasts(experiment).into_iter().find(|c| c.label.contains("gateway"))?;
+    let (value, sure) = found.headline()?;
     Some(Headline {
         label: "Goodput over all gateways against one".to_owned(),
-        value: percent(ratio),
-        sure: match interval {
-            Some(found) => format!(
-                "medians of {} against {}, 95 % interval {}",
-                all.len(),
-                one.len(),
-                range(&percent(found.low), &percent(found.high))
-            ),
-            None => format!("medians of {} against {}", all.len(), one.len()),
-        },
-        detail: format!("{} over one.", rate(median(&one)?)),
+        value,
+        sure,
+        detail: format!(
+            "{} over all, {} over one (medians).",
+            rate(all.goodput()?.median),
+            rate(one.goodput()?.median)
+        ),
         published: None,
-        figure: identifier(&[&experiment.spec.name, "goodput"]),
+        figure: identifier(&[&experiment.spec.name, "effects"]),
     })
 }
 
@@ -119,16 +123,21 @@ fn single_flow(digest: &Digest) -> Option<Headline> {
             .first()
             .is_some_and(|trial| trial.flow_count == 1 && !trial.discard && trial.burst_flow_count == 0)
     };
-    let candidates = |placement: bool| {
+    let candidates = |placement: bool| -> Vec<(&ExperimentDigest, &Cell, Estimate)> {
         digest
             .experiments
             .iter()
-            .filter(move |e| placement || plain(e))
+            .filter(|e| placement || plain(e))
             .flat_map(|e| e.cells.iter().filter(single).map(move |cell| (e, cell)))
             .filter_map(|(e, cell)| Some((e, cell, cell.goodput()?)))
-            .max_by(|a, b| a.2.median.total_cmp(&b.2.median))
+            .collect()
     };
-    let (experiment, cell, estimate) = candidates(false).or_else(|| candidates(true))?;
+    let mut all = candidates(false);
+    if all.is_empty() {
+        all = candidates(true);
+    }
+    let (experiment, cell, estimate) =
+        all.iter().copied().max_by(|a, b| a.2.median.total_cmp(&b.2.median))?;
     let published = experiment
         .spec
         .published
@@ -146,11 +155,19 @@ fn single_flow(digest: &Digest) -> Option<Headline> {
     Some(Headline {
         label: "Best single-flow goodput".to_owned(),
         value: rate(estimate.median),
-        sure: estimate.how_sure(rate),
+        sure: with_choice(&estimate, all.len(), "cell"),
         detail: format!("{}: {}.", experiment.spec.title, cell.label(&experiment.varying_factors())),
         published,
         figure: identifier(&[&experiment.spec.name, kind]),
     })
+}
+
+/// How sure the highest of several cells is.
+fn with_choice(estimate: &Estimate, candidates: usize, noun: &str) -> String {
+    match chosen(candidates, noun) {
+        text if text.is_empty() => estimate.how_sure(rate),
+        text => format!("{}; {text}", estimate.how_sure(rate)),
+    }
 }
 
 fn window(digest: &Digest) -> Option<Headline> {
@@ -172,8 +189,8 @@ fn window(digest: &Digest) -> Option<Headline> {
     match model.below_knee {
         Some(share) => Some(Headline {
             label: "Goodput of what the window allows, below the knee".to_owned(),
-            value: percent(share.median),
-            sure: share.how_sure(percent),
+            value: share.text(),
+            sure: share.how_sure(),
             detail: knee,
             published,
             figure,
@@ -191,50 +208,37 @@ fn window(digest: &Digest) -> Option<Headline> {
 
 fn interrupt_core(digest: &Digest) -> Option<Headline> {
     let experiment = digest.drawn_as(Kind::PinMatrix)?;
-    let matrices = Matrix::all(digest, experiment);
-    let effects: Vec<_> = matrices.iter().filter_map(|m| Some((m, m.effect()?))).collect();
-    let (_, first) = effects.first()?;
-    let base: Vec<f64> = effects.iter().flat_map(|(m, e)| m.read_on(e.best_neighbour.0)).collect();
-    let changed: Vec<f64> = effects.iter().flat_map(|(m, e)| m.read_on(e.interrupt_core)).collect();
-    let ratio = median(&changed)? / median(&base)? - 1.0;
-    let n = base.len() + changed.len();
-    let sure = match ratio_interval(&base, &changed, SEED).filter(|_| base.len() >= 3 && changed.len() >= 3) {
-        Some(found) => format!(
-            "medians of {} against {}, 95 % interval {}",
-            changed.len(),
-            base.len(),
-            range(&signed_percent(found.low - 1.0), &signed_percent(found.high - 1.0))
-        ),
-        None => format!("{}, too few for an interval", count(n, "trial")),
-    };
-    let package = first.same_package_ratio.map_or_else(String::new, |ratio| {
-        format!(" Other readers on its package: {} against those elsewhere.", signed_percent(ratio))
-    });
-    let detail = if effects.len() == 1 {
-        format!(
-            "Core {} takes the packets; compared with reading on core {}, its best neighbour.{package}",
-            first.interrupt_core, first.best_neighbour.0
-        )
-    } else {
-        let each: Vec<String> = effects
-            .iter()
-            .map(|(_, e)| format!("{} with core {}", signed_percent(e.on_core_ratio), e.interrupt_core))
-            .collect();
-        format!("Compared with the best neighbour, taken together: {} as the interrupt core.", join(&each))
-    };
-    let published = experiment
-        .spec
-        .published
-        .iter()
-        .find(|p| published_range(p).is_none())
-        .map(|p| format!("published: {} ({})", p.label, p.source));
+    let found = ReaderPlace::of(digest, experiment);
+    let figure = identifier(&[&experiment.spec.name, "effects"]);
+    if let Some(contrast) = &found.on_core {
+        let (value, sure) = contrast.headline()?;
+        let against =
+            if found.other_packages { "readers on other packages" } else { "readers on other cores" };
+        let package = found.same_package.as_ref().map_or_else(String::new, |c| format!(" {}.", c.sentence()));
+        // The published figures compare with readers on another package.
+        let published = experiment.spec.published.iter().filter(|_| found.other_packages);
+        let published = published
+            .filter(|p| published_range(p).is_none())
+            .map(|p| format!("published: {} ({})", p.label, p.source))
+            .next();
+        return Some(Headline {
+            label: "Reader on the interrupt core".to_owned(),
+            value,
+            sure,
+            detail: format!("Against {against}, the sender on a core of its own.{package}"),
+            published,
+            figure,
+        });
+    }
+    let (value, sure) = found.one_core.as_ref()?.headline()?;
     Some(Headline {
-        label: "Reader on the interrupt core".to_owned(),
-        value: signed_percent(ratio),
+        label: "Sender and reader on one core".to_owned(),
+        value,
         sure,
-        detail,
-        published,
-        figure: identifier(&[&experiment.spec.name, "matrix"]),
+        detail: found.confounded().unwrap_or_else(|| "Against sender and reader on a core each.".to_owned()),
+        // Nothing of the kind was published: sender and reader were on different machines.
+        published: None,
+        figure,
     })
 }
 
@@ -244,8 +248,8 @@ fn more_flows(digest: &Digest) -> Option<Headline> {
         let flows = cell.trials.first()?.flow_count;
         Some((flows, cell, cell.goodput()?))
     });
-    let (flows, cell, estimate) =
-        most.filter(|found| found.0 > 1).max_by(|a, b| a.2.median.total_cmp(&b.2.median))?;
+    let several: Vec<_> = most.filter(|found| found.0 > 1).collect();
+    let (flows, cell, estimate) = several.iter().copied().max_by(|a, b| a.2.median.total_cmp(&b.2.median))?;
     let published = experiment
         .spec
         .published
@@ -255,7 +259,7 @@ fn more_flows(digest: &Digest) -> Option<Headline> {
     Some(Headline {
         label: format!("Goodput of {}", count(flows as usize, "flow")),
         value: rate(estimate.median),
-        sure: estimate.how_sure(rate),
+        sure: with_choice(&estimate, several.len(), "cell"),
         detail: format!("{}.", experiment.spec.title),
         published,
         figure: identifier(&[&experiment.spec.name, "goodput"]),
@@ -315,25 +319,7 @@ pub(crate) fn trust(digest: &Digest) -> Vec<String> {
             count(short, "trial")
         ));
     }
-    let widest = digest
-        .experiments
-        .iter()
-        .flat_map(|e| &e.cells)
-        .filter_map(Cell::goodput)
-        .filter_map(|e: Estimate| e.interval.map(|(low, high)| (high - low) / e.median))
-        .collect::<Vec<f64>>();
-    if let Some(middle) = median(&widest) {
-        lines.push(format!(
-            "Intervals are 95 % bootstrap intervals of the median; half of the {} have one narrower than {} of their median.",
-            count(widest.len(), "cell"),
-            percent(middle)
-        ));
-    } else if digest.experiments.iter().any(|e| !e.cells.is_empty()) {
-        lines.push(
-            "No cell has the three trials that an interval needs: read the numbers as single observations."
-                .to_owned(),
-        );
-    }
+    lines.extend(intervals(digest));
     lines.push(format!(
         "Trials ran interleaved in a random order (seed {}), so that drift does not look like an effect.",
         digest.run.seed
@@ -358,5 +344,39 @@ pub(crate) fn trust(digest: &Digest) -> Vec<String> {
             ));
         }
     }
+    lines
+}
+
+/// Of which confidence the intervals are.
+fn intervals(digest: &Digest) -> Vec<String> {
+    let all: Vec<Estimate> =
+        digest.experiments.iter().flat_map(|e| &e.cells).filter_map(Cell::goodput).collect();
+    if all.is_empty() {
+        return Vec::new();
+    }
+    let mut lines = Vec::new();
+    let widths: Vec<f64> = all
+        .iter()
+        .filter(|e| e.is_95)
+        .filter_map(|e| e.interval.map(|(low, high)| (high - low) / e.median))
+        .collect();
+    if let Some(middle) = median(&widths) {
+        lines.push(format!(
+            "{} with six trials or more: their medians have 95 % intervals (order statistics), half of them narrower than {} of the median.",
+            count(widths.len(), "cell"),
+            percent(middle)
+        ));
+    }
+    let few = all.len() - widths.len();
+    if few > 0 {
+        lines.push(format!(
+            "{} with fewer than six trials: the range of three, four or five holds the true median with 75, 87.5 or 94 %, so it is called a range and proves nothing.",
+            count(few, "cell")
+        ));
+    }
+    lines.push(
+        "Effects are estimated in pairs of one repetition whose other factors are alike; one is at the head of this page only when its 95 % interval excludes no effect, or when it is proven to depend on another factor."
+            .to_owned(),
+    );
     lines
 }

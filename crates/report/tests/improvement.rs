@@ -33,7 +33,7 @@ fn the_head_says_what_can_be_computed_by_hand() {
     // 17.5 / 2.9 = 6.03; the interval of five values is their range: 17.4 / 2.95 = 5.90, 18.0 / 2.8 = 6.43.
     let cards = between(&page, "<div class=\"cards\">", "</div>");
     assert!(cards.contains("<strong>6.03 times</strong>"), "{cards}");
-    let interval = between(cards, "ratio of the medians 6.03, 95 % interval ", ";");
+    let interval = between(cards, "ratio of the medians 6.03, range of 5 pairs ", ";");
     let (low, high) = interval.split_once(" to ").unwrap();
     let [low, high]: [f64; 2] = [low, high].map(|end| end.parse().unwrap());
     assert!((5.89..=6.03).contains(&low) && (6.03..=6.43).contains(&high), "{interval}");

@@ -33,6 +33,19 @@ pub const TRIAL_SCHEMA: &str = "clearstream.trial";
 /// Version of both.
 pub const RECORD_VERSION: u32 = 1;
 
+/// Factor of a run with [`Treatments`]: its levels are `before` and `after`.
+pub const TREATMENT: &str = "treatment";
+
+/// Two commands, run by the shell of the controlling machine, that make the two
+/// states between which a study is measured in turn.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Treatments {
+    /// Makes the state of the level `before`, in which the hosts are left.
+    pub before: String,
+    /// Makes the state of the level `after`.
+    pub after: String,
+}
+
 /// A figure published by others.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -89,6 +102,9 @@ pub struct RunDocument {
     pub server: HostReport,
     /// Trials planned.
     pub planned_trial_count: u32,
+    /// Commands between whose effects each cell was measured in pairs; the factor is [`TREATMENT`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub treatments: Option<Treatments>,
     /// Lost capabilities of the whole run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<Notice>,

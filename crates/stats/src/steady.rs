@@ -105,7 +105,7 @@ fn normal(score: i64, points: usize, groups: &[f64]) -> f64 {
 }
 
 /// erfc for arguments of at least zero: Abramowitz and Stegun 7.1.26, error below 1.5e-7.
-fn complementary_error_function(x: f64) -> f64 {
+pub(crate) fn complementary_error_function(x: f64) -> f64 {
     let t = 1.0 / (1.0 + 0.327_591_1 * x);
     let factors = [0.254_829_592, -0.284_496_736, 1.421_413_741, -1.453_152_027, 1.061_405_429];
     factors.iter().rev().fold(0.0, |sum, factor| (sum + factor) * t) * (-x * x).exp()

@@ -11,6 +11,7 @@ use clearstream_schema::{
     host::HostReport,
     lab::{DelayLineStats, LabFile},
     probe::{ProbeConfig, ProbeSummary},
+    record::Treatments,
 };
 
 use crate::{Environment, StudyError};
@@ -32,7 +33,12 @@ pub trait Bench {
     /// The lab, when there is one.
     fn lab(&self) -> Option<&LabFile>;
 
-    /// Puts the lab into this state; what is absent goes back to what the lab
+    /// The commands between which each cell is measured, if that was requested.
+    fn treatments(&self) -> Option<&Treatments> {
+        None
+    }
+
+    /// Puts the lab into this state and runs the command of its treatment; what is absent goes back to what the lab
     /// file says. Gives what could not be had and was done without.
     ///
     /// # Errors

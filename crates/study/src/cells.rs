@@ -8,13 +8,14 @@ use clearstream_schema::{
     gateways::GatewayConfig,
     host::HostReport,
     probe::ProbeConfig,
+    record::TREATMENT,
     study::{Experiment, Levels, Workload},
 };
 use serde_json::Value;
 
 use crate::{
     StudyError, cores,
-    factor::{self, EVERY_CORE, Environment, Factor, Steering},
+    factor::{self, EVERY_CORE, Environment, Factor, Steering, Treatment},
     variant::Effective,
 };
 
@@ -40,12 +41,16 @@ pub struct Cell {
 /// Most cells of an experiment: every pair of cores of a 128-core host fits.
 const MAX_CELLS: usize = 20_000;
 
+const TREATED: [Option<Treatment>; 2] = [Some(Treatment::Before), Some(Treatment::After)];
+
 /// What is known while cells are made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Surroundings<'a> {
     pub(crate) client: &'a HostReport,
     pub(crate) server: &'a HostReport,
     pub(crate) in_lab: bool,
+    /// Each cell is measured with both treatments.
+    pub(crate) treated: bool,
 }
 
 /// All cells, those of the last factor next to each other.
@@ -76,7 +81,22 @@ pub(crate) fn cells(
         }
         product = longer;
     }
-    product.into_iter().zip(0..).map(|(levels, number)| cell(experiment, effective, number, levels)).collect()
+    let treatments: &[Option<Treatment>] =
+        if around.treated && experiment.workload != Workload::Inspect { &TREATED } else { &[None] };
+    let treated =
+        product.into_iter().flat_map(|levels| treatments.iter().map(move |one| (levels.clone(), *one)));
+    treated
+        .zip(0..)
+        .map(|((mut levels, treatment), number)| {
+            let mut cell = cell(experiment, effective, number, levels.clone())?;
+            if let Some(treatment) = treatment {
+                levels.insert(TREATMENT.to_owned(), treatment.level().into());
+                cell.environment.treatment = Some(treatment);
+                cell.factors = levels;
+            }
+            Ok(cell)
+        })
+        .collect()
 }
 
 /// What decides about other levels comes first: which host receives, and where its packets go.

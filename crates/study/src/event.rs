@@ -55,7 +55,7 @@ pub enum StudyEvent<'a> {
     TrialEnded {
         /// As recorded.
         document: &'a TrialDocument,
-        /// The cell's median goodput (bits/s) with its interval, from two repetitions on.
+        /// The cell's median goodput (bits/s) with its interval (95 % or a range), from two repetitions on.
         estimate: Option<IntervalEstimate>,
         /// Time until the end of the run.
         left: TimeSpan,

@@ -47,6 +47,30 @@ pub struct Environment {
     pub interface: Option<String>,
     /// Routes over the lab's gateways; none are made when absent.
     pub routes_over: Option<RoutesOver>,
+    /// Which of the run's two commands has to have run last; `before` when absent.
+    pub treatment: Option<Treatment>,
+}
+
+/// A level of the factor [`TREATMENT`](clearstream_schema::record::TREATMENT).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Treatment {
+    /// The state that is compared with, in which hosts are left.
+    Before,
+    /// The state that is measured against it.
+    After,
+}
+
+impl Treatment {
+    /// Both, the level that is compared with first.
+    pub const ALL: [Self; 2] = [Self::Before, Self::After];
+
+    /// Its level.
+    pub fn level(self) -> &'static str {
+        match self {
+            Self::Before => "before",
+            Self::After => "after",
+        }
+    }
 }
 
 /// Which gateways of the lab carry the traffic between its networks.

@@ -6,7 +6,7 @@
 //! [`file`] reads a study and says what is wrong with it; [`plan`] makes the
 //! list of trials for two hosts; [`Runner`] carries them out and records them,
 //! each as it ends, so that a run can be stopped and resumed at any time;
-//! [`compare`] sets two records beside each other. Nothing here draws or prints.
+//! [`compare_levels`] and [`compare_runs`] say what differs, in pairs. Nothing here draws or prints.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -26,15 +26,20 @@ mod progress;
 mod resume;
 mod runner;
 mod suggest;
+mod treatment;
 mod variant;
 
 pub use bench::{Bench, BenchEvent, TrialError};
 pub use cells::Cell;
-pub use compare::{CellComparison, Comparison, Metric, PRACTICAL_RATIO, Verdict, compare};
+pub use clearstream_stats::PRACTICAL_RATIO;
+pub use compare::{
+    CellComparison, CompareError, Comparison, DependsOn, EffectComparison, LevelEffect, Metric, Pairing,
+    Verdict, compare_levels, compare_runs,
+};
 pub use cores::interrupt_core;
 pub use error::StudyError;
 pub use event::{EndReason, RunEnd, RunRequest, StudyEvent, run_id};
-pub use factor::{Environment, RoutesOver, Steering};
+pub use factor::{Environment, RoutesOver, Steering, Treatment};
 pub use peers::PeerBench;
 pub use plan::{
     ExperimentRow, Plan, PlanOptions, PlanTable, PlannedExperiment, PlannedTrial, TrialRow, plan,

@@ -15,11 +15,13 @@ use clearstream_schema::{
     host::HostReport,
     lab::{DelayLineStats, LabFile},
     probe::{ProbeConfig, ProbeSummary},
+    record::Treatments,
 };
 
 use crate::{
-    Bench, BenchEvent, Environment, RoutesOver, Steering, StudyError, TrialError,
+    Bench, BenchEvent, Environment, RoutesOver, Steering, StudyError, Treatment, TrialError,
     gateways::{self, LabRoutes},
+    treatment,
 };
 
 /// Two agents and the addresses between them.
@@ -39,6 +41,17 @@ pub struct PeerBench<'a> {
     routes: Option<(RoutesOver, LabRoutes<'a>)>,
     /// This program, for watches on the lab's hosts.
     program: PathBuf,
+    treated: Option<Treated>,
+}
+
+/// The commands of both treatments.
+#[derive(Debug)]
+struct Treated {
+    commands: Treatments,
+    /// A command was run: the state before has to be restored.
+    begun: bool,
+    /// The treatment that is in force; absent before the first and after a command that failed.
+    last: Option<Treatment>,
 }
 
 impl<'a> PeerBench<'a> {
@@ -63,6 +76,7 @@ impl<'a> PeerBench<'a> {
             chosen: None,
             routes: None,
             program: PathBuf::from("clearstream"),
+            treated: None,
         }
     }
 
@@ -71,6 +85,33 @@ impl<'a> PeerBench<'a> {
     pub fn with_program(mut self, program: PathBuf) -> Self {
         self.program = program;
         self
+    }
+
+    /// Measures each cell between these two commands.
+    #[must_use]
+    pub fn with_treatments(mut self, treatments: Option<Treatments>) -> Self {
+        self.treated = treatments.map(|commands| Treated { commands, begun: false, last: None });
+        self
+    }
+
+    /// Hosts are left as `before` makes them, but not touched before anything was measured.
+    fn set_treatment(&mut self, wanted: Option<Treatment>) -> Result<(), TrialError> {
+        let Some(treated) = &mut self.treated else { return Ok(()) };
+        if wanted.is_none() && !treated.begun {
+            return Ok(());
+        }
+        let wanted = wanted.unwrap_or(Treatment::Before);
+        if treated.last == Some(wanted) {
+            return Ok(());
+        }
+        treated.begun = true;
+        treated.last = None;
+        treatment::run(match wanted {
+            Treatment::Before => &treated.commands.before,
+            Treatment::After => &treated.commands.after,
+        })?;
+        treated.last = Some(wanted);
+        Ok(())
     }
 
     fn set_routes(&mut self, lab: &'a RunningLab, wanted: Option<RoutesOver>) -> Result<(), TrialError> {
@@ -210,8 +251,13 @@ impl Bench for PeerBench<'_> {
         self.lab.map(RunningLab::file)
     }
 
+    fn treatments(&self) -> Option<&Treatments> {
+        self.treated.as_ref().map(|treated| &treated.commands)
+    }
+
     fn set(&mut self, environment: &Environment, direction: Direction) -> Result<Vec<Notice>, TrialError> {
         self.chosen = None;
+        self.set_treatment(environment.treatment)?;
         let Some(lab) = self.lab else { return Ok(Vec::new()) };
         self.set_mtus(lab, environment.mtu_bytes)?;
         self.set_steering(lab, environment.receive_steering.as_ref(), direction)?;

@@ -8,13 +8,14 @@ use clearstream_schema::{
     host::HostReport,
     study::{Experiment, StudyFile, Workload},
 };
-use clearstream_stats::Random;
+use clearstream_stats::{LEAST_PAIRS, Random, least_probability};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
     Mode, StudyError,
     cells::{self, Cell, Surroundings},
+    factor::Treatment,
     suggest,
     variant::Effective,
 };
@@ -32,6 +33,8 @@ pub struct PlanOptions {
     pub only: Vec<String>,
     /// Time for the whole run: repetitions that do not fit are left out.
     pub budget: Option<TimeSpan>,
+    /// Each cell is measured with both treatments, one right after the other.
+    pub treated: bool,
 }
 
 /// All trials of a run, in order.
@@ -119,7 +122,7 @@ pub fn plan(
     client: &HostReport,
     server: &HostReport,
 ) -> Result<Plan, StudyError> {
-    let around = Surroundings { client, server, in_lab: options.in_lab };
+    let around = Surroundings { client, server, in_lab: options.in_lab, treated: options.treated };
     let mut experiments = Vec::new();
     for experiment in chosen(study, &options.only)? {
         let effective = Effective::of(&study.flow, experiment, options.mode, options.in_lab);
@@ -140,6 +143,7 @@ pub fn plan(
     if let Some(budget) = options.budget {
         cut_to_budget(&mut experiments, budget, &mut notices);
     }
+    notices.extend(proves_nothing(&experiments));
     let trials = order(&experiments, options.seed);
     Ok(Plan { experiments, trials, notices, budget: options.budget })
 }
@@ -206,16 +210,74 @@ fn order(experiments: &[PlannedExperiment], seed: u64) -> Vec<PlannedTrial> {
     let mut trials = Vec::new();
     for (place, experiment) in experiments.iter().enumerate() {
         for repetition in 0..experiment.repetitions {
-            let mut pass: Vec<usize> = (0..experiment.cells.len()).collect();
             let stream = (place as u64) << 32 | u64::from(repetition);
-            Random::split(seed, stream).shuffle(&mut pass);
-            for cell in pass {
-                let trial = u32::try_from(trials.len()).unwrap_or(u32::MAX);
-                trials.push(PlannedTrial { trial, experiment: place, cell, repetition });
+            let mut random = Random::split(seed, stream);
+            let mut pass = together(&experiment.cells);
+            random.shuffle(&mut pass);
+            for mut treated in pass {
+                if treated.len() > 1 {
+                    random.shuffle(&mut treated);
+                }
+                for cell in treated {
+                    let trial = u32::try_from(trials.len()).unwrap_or(u32::MAX);
+                    trials.push(PlannedTrial { trial, experiment: place, cell, repetition });
+                }
             }
         }
     }
     trials
+}
+
+/// Cells that differ in their treatment only are measured one right after the
+/// other: what drifts between two passes must not come between them.
+fn together(cells: &[Cell]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for (place, cell) in cells.iter().enumerate() {
+        match (cell.environment.treatment, groups.last_mut()) {
+            (Some(Treatment::After), Some(pair)) => pair.push(place),
+            _ => groups.push(vec![place]),
+        }
+    }
+    groups
+}
+
+/// A notice that names the experiments that have levels to compare and too few pairs to prove any difference.
+fn proves_nothing(experiments: &[PlannedExperiment]) -> Option<Notice> {
+    let weak: Vec<String> = experiments.iter().filter_map(too_few_pairs).collect();
+    (!weak.is_empty()).then(|| Notice {
+        id: "proves-nothing".to_owned(),
+        message: format!("no difference between levels can be proven in {}", weak.join(", in ")),
+    })
+}
+
+fn too_few_pairs(experiment: &PlannedExperiment) -> Option<String> {
+    let mut levels: BTreeMap<&String, Vec<&Value>> = BTreeMap::new();
+    for (name, level) in experiment.cells.iter().flat_map(|cell| &cell.factors) {
+        let seen = levels.entry(name).or_default();
+        if !seen.contains(&level) {
+            seen.push(level);
+        }
+    }
+    // Two levels of a factor are compared in as many pairs as there are cells with one of them.
+    let fewest = levels.values().map(Vec::len).filter(|count| *count > 1).min()?;
+    let per_repetition = (experiment.cells.len() / fewest).max(1);
+    let pairs = per_repetition * experiment.repetitions as usize;
+    // Gaps after a failure are a matter of retransmission times: they are not compared.
+    if pairs >= LEAST_PAIRS || experiment.workload == Workload::Gateways {
+        return None;
+    }
+    Some(format!(
+        "{} ({}: {} at best, probability by chance {} at least; {} repetitions are needed)",
+        experiment.name,
+        counted(experiment.repetitions as usize, "repetition"),
+        counted(pairs, "pair"),
+        least_probability(pairs),
+        LEAST_PAIRS.div_ceil(per_repetition),
+    ))
+}
+
+fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 /// A plan as a table, for people and programs.

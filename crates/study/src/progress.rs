@@ -14,9 +14,6 @@ use clearstream_stats::{IntervalEstimate, median_interval};
 
 use crate::plan::{Plan, PlannedTrial, usual_overhead};
 
-/// With fewer values the interval of a median is the whole range of two; a
-/// cell is not called precise on the strength of that.
-pub(crate) const MINIMUM_REPETITIONS: usize = 3;
 /// Estimates of setting up are wrong by a little; a budget is not missed by that.
 const TOLERANCE: f64 = 1.1;
 
@@ -32,7 +29,6 @@ pub enum SkipReason {
 /// What the runner knows while it runs.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    seed: u64,
     /// Goodputs of each cell: (experiment, cell).
     values: BTreeMap<(usize, usize), Vec<f64>>,
     /// Cells that need not be repeated.
@@ -46,10 +42,9 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new() -> Self {
         let usual = |workload| (workload, usual_overhead(workload).to_std());
         Self {
-            seed,
             values: BTreeMap::new(),
             precise: BTreeSet::new(),
             settled: BTreeSet::new(),
@@ -97,10 +92,12 @@ impl Progress {
 
     fn judge(&mut self, plan: &Plan, trial: &PlannedTrial) {
         let cell = (trial.experiment, trial.cell);
-        let enough = self.values.get(&cell).is_some_and(|values| values.len() >= MINIMUM_REPETITIONS);
-        if let (Some(ratio), true) = (plan.experiment(trial).precision_ratio, enough) {
+        if let Some(ratio) = plan.experiment(trial).precision_ratio {
             match self.estimate(trial) {
-                Some(estimate) if estimate.width_ratio() <= ratio => self.precise.insert(cell),
+                // A narrow range of few values is luck: it need not hold the median.
+                Some(estimate) if estimate.is_95() && estimate.width_ratio() <= ratio => {
+                    self.precise.insert(cell)
+                }
                 _ => self.precise.remove(&cell),
             };
         }
@@ -125,7 +122,7 @@ impl Progress {
 
     /// Median and interval of a cell so far.
     pub(crate) fn estimate(&self, trial: &PlannedTrial) -> Option<IntervalEstimate> {
-        median_interval(self.values.get(&(trial.experiment, trial.cell))?, self.seed)
+        median_interval(self.values.get(&(trial.experiment, trial.cell))?)
     }
 
     /// Whether a trial can be left out.
@@ -207,9 +204,13 @@ mod tests {
 
     /// Two cells of 10 s (and 0.7 s around each), four times.
     fn two_cells(extra: &str, budget: Option<TimeSpan>) -> Plan {
+        repeated(4, extra, budget)
+    }
+
+    fn repeated(repetitions: u32, extra: &str, budget: Option<TimeSpan>) -> Plan {
         let text = format!(
             "schema = \"clearstream.study\"\nversion = 1\nname = \"m\"\ntitle = \"M\"\n[[experiment]]\n\
-             name = \"w\"\ntitle = \"W\"\nworkload = \"flow\"\nfigure = \"throughput\"\nrepetitions = 4\n{extra}\
+             name = \"w\"\ntitle = \"W\"\nworkload = \"flow\"\nfigure = \"throughput\"\nrepetitions = {repetitions}\n{extra}\
              [experiment.flow]\nduration = \"9s\"\n[experiment.factors]\nflows = [1, 2]\n"
         );
         let study = file::parse(&text, "m.toml").unwrap();
@@ -237,7 +238,7 @@ mod tests {
         elapsed: u64,
         goodput: impl Fn(&PlannedTrial) -> f64,
     ) -> (Progress, Vec<Option<SkipReason>>) {
-        let mut progress = Progress::new(1);
+        let mut progress = Progress::new();
         let mut reasons = Vec::new();
         for trial in &plan.trials {
             let reason = progress.skip(plan, trial);
@@ -275,18 +276,18 @@ mod tests {
 
     #[test]
     fn the_time_left_learns_what_setting_up_takes_and_forgets_precise_cells() {
-        let plan = two_cells("precision-ratio = 0.1\n", None);
-        let mut progress = Progress::new(1);
+        let plan = repeated(7, "precision-ratio = 0.1\n", None);
+        let mut progress = Progress::new();
         let before = progress.left(&plan).seconds();
-        assert!((before - 8.0 * 10.7).abs() < 1e-6, "{before}");
-        for trial in &plan.trials[..6] {
+        assert!((before - 14.0 * 10.7).abs() < 1e-6, "{before}");
+        for trial in &plan.trials[..12] {
             let wild = if trial.cell == 0 { f64::from(trial.repetition) } else { 1.0 };
             progress.ended(&plan, trial, &document(trial, 1.0 + wild), Duration::from_secs(12), true);
         }
         // One cell is precise; of the other one trial is left, of 10 s and nearly 2 s around it.
         let left = progress.left(&plan).seconds();
         assert!((11.9..12.0).contains(&left), "{left}");
-        let last = |cell| plan.trials[6..].iter().find(|trial| trial.cell == cell).unwrap();
+        let last = |cell| plan.trials[12..].iter().find(|trial| trial.cell == cell).unwrap();
         assert_eq!(progress.skip(&plan, last(1)), Some(SkipReason::Precise));
         assert_eq!(progress.skip(&plan, last(0)), None);
     }
@@ -294,7 +295,7 @@ mod tests {
     #[test]
     fn failed_trials_teach_nothing_about_time() {
         let plan = two_cells("", None);
-        let mut progress = Progress::new(1);
+        let mut progress = Progress::new();
         let mut failed = document(&plan.trials[0], 1.0);
         failed.outcome = TrialOutcome::Failed(clearstream_schema::control::Failure {
             kind: FailureKind::Busy,

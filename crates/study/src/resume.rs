@@ -1,19 +1,33 @@
 //! Whether a run can be gone on with: everything must be what it was, or its
 //! trials could not be set beside each other.
 
-use clearstream_schema::{CoreList, host::HostReport, lab::LabFile, record::RunDocument, study::StudyFile};
+use clearstream_schema::{
+    CoreList,
+    host::HostReport,
+    lab::LabFile,
+    record::{RunDocument, Treatments},
+    study::StudyFile,
+};
 
 /// What differs from the run, in words; empty when nothing that matters does.
 pub(crate) fn changes(
     run: &RunDocument,
     study: Option<&StudyFile>,
-    lab: Option<&LabFile>,
+    (lab, treatments): (Option<&LabFile>, Option<&Treatments>),
     client: &HostReport,
     server: &HostReport,
 ) -> Vec<String> {
     let mut changes = Vec::new();
     if let Some(study) = study {
         study_changes(&run.study, study, &mut changes);
+    }
+    if run.treatments.as_ref() != treatments {
+        changes.push(match &run.treatments {
+            Some(before) => {
+                format!("it ran with --before '{}' --after '{}'", before.before, before.after)
+            }
+            None => "it ran without --before and --after".to_owned(),
+        });
     }
     match (&run.lab, lab) {
         (Some(before), Some(now)) if before == now => {}

@@ -39,7 +39,11 @@ struct Described {
 fn describe_and_plan<B: Bench>(request: &RunRequest, bench: &mut B) -> Result<Described, StudyError> {
     let client = bench.describe(Side::Client)?;
     let server = bench.describe(Side::Server)?;
-    let options = PlanOptions { in_lab: bench.lab().is_some(), ..request.options.clone() };
+    let options = PlanOptions {
+        in_lab: bench.lab().is_some(),
+        treated: bench.treatments().is_some(),
+        ..request.options.clone()
+    };
     let plan = plan(&request.study, &options, &client, &server)?;
     Ok(Described { client, server, plan })
 }
@@ -81,10 +85,11 @@ impl<B: Bench> Runner<B> {
             client,
             server,
             planned_trial_count: u32::try_from(plan.trials.len()).unwrap_or(u32::MAX),
+            treatments: bench.treatments().cloned(),
             notices: plan.notices.clone(),
         };
         let writer = Writer::create(folder, run)?;
-        let mut runner = Self { bench, writer, progress: Progress::new(options.seed), plan, done_count: 0 };
+        let mut runner = Self { bench, writer, progress: Progress::new(), plan, done_count: 0 };
         for side in [Side::Client, Side::Server] {
             runner.capture(side)?;
         }
@@ -102,7 +107,7 @@ impl<B: Bench> Runner<B> {
         let run = Reader::open(folder)?.run().clone();
         let client = bench.describe(Side::Client)?;
         let server = bench.describe(Side::Server)?;
-        let changes = resume::changes(&run, study, bench.lab(), &client, &server);
+        let changes = resume::changes(&run, study, (bench.lab(), bench.treatments()), &client, &server);
         if !changes.is_empty() {
             return Err(StudyError::Changed { folder: folder.to_owned(), changes });
         }
@@ -117,9 +122,10 @@ impl<B: Bench> Runner<B> {
             in_lab: run.lab.is_some(),
             only: run.only,
             budget: run.budget,
+            treated: run.treatments.is_some(),
         };
         let plan = plan(&run.study, &options, &run.client, &run.server)?;
-        let mut progress = Progress::new(run.seed);
+        let mut progress = Progress::new();
         let mut done_count = 0;
         let writer = Writer::resume(folder, &mut |trial| {
             progress.restore(&plan, &trial);
@@ -366,7 +372,7 @@ impl<B: Bench> Runner<B> {
         let notices = [
             restored.err().filter(|error| !error.lost).map(|error| Notice {
                 id: "lab-not-restored".to_owned(),
-                message: format!("the lab was not put back: {}", error.failure),
+                message: format!("the lab or the state before was not restored: {}", error.failure),
             }),
             match reason {
                 EndReason::Complete => None,

@@ -1,21 +1,20 @@
 //! `clearstream study`
 
-use std::{
-    path::{Path, PathBuf},
-    sync::atomic::Ordering,
-};
+mod compare;
+
+use std::{path::PathBuf, sync::atomic::Ordering};
 
 use clap::Subcommand;
-use clearstream_record::{Reader, Side};
+use clearstream_record::Reader;
 use clearstream_schema::{
     TimeSpan,
     flow::Interval,
     gateways::GatewaySummary,
-    record::{TrialDocument, TrialOutcome},
+    record::{Treatments, TrialDocument, TrialOutcome},
 };
 use clearstream_study::{
-    Bench, EndReason, Metric, Mode, PRACTICAL_RATIO, PeerBench, Plan, PlanOptions, PlannedTrial, RunEnd,
-    RunRequest, Runner, StudyEvent, run_id,
+    EndReason, Mode, PeerBench, Plan, PlanOptions, PlannedTrial, RunEnd, RunRequest, Runner, StudyEvent,
+    run_id,
 };
 
 use crate::{
@@ -37,12 +36,14 @@ pub enum StudyVerb {
     Run(Box<RunArgs>),
     /// Show the built-in studies
     List,
-    /// Compare the same cells of two runs
+    /// Compare two levels of one run, or the runs of two sides
     Compare {
-        /// Run folder
-        a: PathBuf,
-        /// Run folder
-        b: PathBuf,
+        /// Run folder, or a folder of runs of the first side
+        first: PathBuf,
+        /// The other side's run or folder of runs; or a level of the run, as in flows=1
+        second: String,
+        /// The level that is compared with that, as in flows=2
+        level: Option<String>,
         /// Print one JSON document
         #[arg(long)]
         json: bool,
@@ -83,6 +84,13 @@ pub struct RunArgs {
     /// Time for the whole run; repetitions that do not fit are left out
     #[arg(long, value_name = "TIME")]
     budget: Option<TimeSpan>,
+    /// Measure each cell in pairs, after this command and after that of --after, in a random
+    /// order; the shell of this machine runs it before every trial that needs it, and at the end
+    #[arg(long, value_name = "COMMAND", requires = "after")]
+    before: Option<String>,
+    /// The other command of the pairs
+    #[arg(long, value_name = "COMMAND", requires = "before")]
+    after: Option<String>,
     /// Print one JSON document: the plan with --dry-run, else how the run ended
     #[arg(long)]
     json: bool,
@@ -103,7 +111,9 @@ impl StudyVerb {
                 }
                 Ok(output::line(&table(&["study", "what it is"], rows))?)
             }
-            Self::Compare { a, b, json } => compare(&a, &b, json),
+            Self::Compare { first, second, level, json } => {
+                compare::run(&first, &second, level.as_deref(), json)
+            }
         }
     }
 }
@@ -123,6 +133,7 @@ impl RunArgs {
             in_lab: ends.lab.is_some(),
             only: self.experiments.clone(),
             budget: self.budget,
+            treated: false,
         };
         let request = RunRequest { study, options, program_version: env!("CARGO_PKG_VERSION").to_owned() };
         let mut bench = PeerBench::new(
@@ -132,7 +143,8 @@ impl RunArgs {
             ends.client_address,
             ends.lab.as_ref(),
         )
-        .with_program(own_program()?);
+        .with_program(own_program()?)
+        .with_treatments(self.treatments());
         if self.dry_run {
             return dry_run(&request, &mut bench, self.json);
         }
@@ -144,6 +156,11 @@ impl RunArgs {
         let end = runner.run(&stop, &mut |event| view.show(event))?;
         drop(view);
         self.finish(&end, stop.load(Ordering::Relaxed))
+    }
+
+    fn treatments(&self) -> Option<Treatments> {
+        let (before, after) = self.before.clone().zip(self.after.clone())?;
+        Some(Treatments { before, after })
     }
 
     /// Writes the report, prints the figures and says how it ended.
@@ -158,11 +175,18 @@ impl RunArgs {
                 "folder": end.folder, "report": path,
                 "planned_trial_count": end.planned_count, "done_trial_count": end.done_count,
                 "failed_trial_count": end.failed_count, "skipped_trial_count": end.skipped_count,
+                "notices": reader.run().notices,
             });
             output::json(&document, true)?;
         } else {
             for figure in clearstream_report::headlines(&reader)? {
                 output::line(&Paint::for_stdout().figure(&figure))?;
+            }
+            if reader.run().treatments.is_some() {
+                compare::treatments(&reader)?;
+            }
+            for notice in reader.run().notices.iter().filter(|notice| notice.id == "proves-nothing") {
+                output::line(&format!("note: {}", notice.message))?;
             }
             output::line(&format!(
                 "{} of {} trials done, {} failed, {} left out; record: {}",
@@ -187,8 +211,7 @@ impl RunArgs {
 }
 
 fn dry_run(request: &RunRequest, bench: &mut PeerBench<'_>, json: bool) -> Result<(), CommandError> {
-    let (client, server) = (bench.describe(Side::Client)?, bench.describe(Side::Server)?);
-    let plan = clearstream_study::plan(&request.study, &request.options, &client, &server)?.table();
+    let plan = clearstream_study::plan_on(request, bench)?.table();
     if json {
         return Ok(output::json(&plan, true)?);
     }
@@ -224,47 +247,6 @@ fn dry_run(request: &RunRequest, bench: &mut PeerBench<'_>, json: bool) -> Resul
     Ok(output::line(&format!("{} trials, {}", plan.trial_count, long_time(plan.time.0 / 1_000_000_000)))?)
 }
 
-fn compare(base: &Path, changed: &Path, json: bool) -> Result<(), CommandError> {
-    let comparison =
-        clearstream_study::compare(&Reader::open(base)?, &Reader::open(changed)?, PRACTICAL_RATIO)?;
-    if json {
-        return Ok(output::json(&comparison, true)?);
-    }
-    let rows = comparison.cells.iter().map(|cell| {
-        let factors: Vec<String> =
-            cell.factors.iter().map(|(name, level)| format!("{name}={level}")).collect();
-        let value = |median: f64| match cell.metric {
-            Metric::GoodputBps => rate(median),
-            Metric::RoundTripNs => time(median as u64),
-        };
-        let interval = match (cell.low_ratio, cell.high_ratio) {
-            (Some(low), Some(high)) => format!("{low:.3} to {high:.3}"),
-            _ => "-".to_owned(),
-        };
-        vec![
-            cell.experiment.clone(),
-            factors.join(" "),
-            value(cell.base_median),
-            value(cell.changed_median),
-            format!("{:.3}", cell.median_ratio),
-            interval,
-            format!("{:.3}", cell.adjusted_probability_ratio),
-            format!("{:?}", cell.verdict).to_lowercase(),
-        ]
-    });
-    let header = [
-        "experiment",
-        "factors",
-        ">first",
-        ">second",
-        ">ratio",
-        ">95 % interval",
-        ">p (adjusted)",
-        "verdict",
-    ];
-    Ok(output::line(&table(&header, rows.collect()))?)
-}
-
 /// What the person sees while a study runs.
 struct View {
     progress: Progress,
@@ -285,7 +267,12 @@ impl View {
 
     fn show(&mut self, event: StudyEvent<'_>) {
         match event {
-            StudyEvent::Planned { left, .. } => self.left = left,
+            StudyEvent::Planned { plan, left, .. } => {
+                self.left = left;
+                for notice in &plan.notices {
+                    self.progress.note(&self.paint.warning(&format!("note: {}", notice.message)));
+                }
+            }
             StudyEvent::TrialStarted { trial, plan, position, left } => {
                 self.label = label(trial, plan, position);
                 self.left = left;

@@ -138,6 +138,7 @@ fn run_document(client: &HostReport, server: &HostReport, shape: &Shape, cells: 
         lab: Some(lab),
         client: client.clone(),
         server: server.clone(),
+        treatments: None,
         planned_trial_count: cells.count() * shape.repetitions.max(1),
         notices: vec![Notice { id: "synthetic".to_owned(), message: "these figures are made up".to_owned() }],
     }

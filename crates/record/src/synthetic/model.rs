@@ -200,11 +200,11 @@ pub(super) fn study(shape: &Shape) -> StudyFile {
         high_gbps: Some(23.3),
     }];
     let knee = [Published {
-        label: "knee at the bandwidth-delay product: 19 Gb/s x 17 ms = 40.38 MB".to_owned(),
+        label: "knee around the bandwidth-delay product: 17 ms x an assumed 19 Gb/s = 40.38 MB".to_owned(),
         source: "ClearStream report 2011, section 4 and figure 6".to_owned(),
         factors: [("window".to_owned(), json!("40.38MB"))].into(),
         low_gbps: None,
-        high_gbps: Some(19.0),
+        high_gbps: None,
     }];
     let mut experiments = vec![
         experiment("topology", Workload::Inspect, Figure::Topology, []),

@@ -5,9 +5,10 @@ use clearstream_schema::record::Published;
 
 use crate::{
     digest::{Cell, ExperimentDigest},
+    estimate::chosen,
     figure::{Figure, LegendItem, Table, draw_both, identifier, published_range},
     figures::series_class,
-    format::{gbps, level, rate, signed_percent},
+    format::{gbps, level, rate},
     svg::{
         Svg,
         plot::{Area, Plot, Size, fitted, text_width, tick_labels},
@@ -25,7 +26,7 @@ pub(crate) fn figure(experiment: &ExperimentDigest) -> Option<Figure> {
     let title = format!("{}: goodput of each cell", experiment.spec.title);
     let mut legend = vec![
         LegendItem::new("dot s0", "one trial"),
-        LegendItem::new("bar s0", "median with its 95 % interval"),
+        LegendItem::new("bar s0", "median with its 95 % interval (the range below six trials)"),
     ];
     legend.extend(published_legend(&experiment.spec.published));
     Some(Figure {
@@ -40,7 +41,7 @@ pub(crate) fn figure(experiment: &ExperimentDigest) -> Option<Figure> {
     })
 }
 
-/// Best cell, the gain over one flow, and the published range of the same cell.
+/// Highest cell, one flow, and the published range of the same cell. What a level changes is in the figure of effects.
 pub(crate) fn finding(experiment: &ExperimentDigest) -> Option<String> {
     let factors = experiment.varying_factors();
     let estimates: Vec<_> =
@@ -52,13 +53,14 @@ pub(crate) fn finding(experiment: &ExperimentDigest) -> Option<String> {
         rate(estimate.median),
         estimate.how_sure(rate)
     );
+    if estimates.len() > 1 {
+        text.push_str(&format!("; {}", chosen(estimates.len(), "cell")));
+    }
     let one = estimates.iter().find(|(cell, _)| cell.factors.get("flows").map(level).as_deref() == Some("1"));
     if let Some((cell, single)) = one
         && cell.number != best.number
-        && single.median > 0.0
     {
-        let gain = estimate.median / single.median - 1.0;
-        text.push_str(&format!(", {} over one flow at {}", signed_percent(gain), rate(single.median)));
+        text.push_str(&format!("; one flow: {}", rate(single.median)));
     }
     if let Some((_, _, theirs)) = experiment
         .spec
@@ -188,7 +190,7 @@ pub(crate) fn table(experiment: &ExperimentDigest) -> Table {
             "Cell",
             "#n",
             "#Median, Gb/s",
-            "#95 % interval, Gb/s",
+            "#95 % interval or range, Gb/s",
             "#Lowest to highest, Gb/s",
             "#Retransmits",
             "Published, Gb/s",

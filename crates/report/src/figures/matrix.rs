@@ -8,9 +8,13 @@ use clearstream_schema::flow::Direction;
 use crate::{
     digest::{Cell, Digest, ExperimentDigest, most_named},
     estimate::median,
-    figure::{Figure, LegendItem, Table, draw_both, identifier},
-    figures::order::{Boundary, Place, boundary, node_runs, sorted},
-    format::{core, gbps, level_of, rate, signed_percent},
+    figure::{Figure, LegendItem, Table, draw_both, identifier, published_range},
+    figures::{
+        effects,
+        interrupt::ReaderPlace,
+        order::{Boundary, Place, boundary, node_runs, sorted},
+    },
+    format::{core, gbps, level_of, rate},
     svg::{Svg, plot::Size},
 };
 
@@ -30,23 +34,6 @@ pub(crate) struct Matrix {
     /// Trials behind each.
     counts: BTreeMap<(u32, u32), usize>,
     pub(crate) interrupt_core: Option<u32>,
-}
-
-/// What the reader's place does, as ratios of medians.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct InterruptEffect {
-    pub(crate) interrupt_core: u32,
-    /// Median over senders with the reader on the interrupt core.
-    pub(crate) on_core_bps: f64,
-    /// Best other reader on the interrupt core's node (else package, else machine).
-    pub(crate) best_neighbour: (u32, f64),
-    /// `on_core / best_neighbour - 1`.
-    pub(crate) on_core_ratio: f64,
-    /// Readers on the interrupt core's package, itself left out, over readers
-    /// elsewhere, minus 1; absent with one package.
-    pub(crate) same_package_ratio: Option<f64>,
-    /// Largest over smallest median over receivers, minus 1, by sender.
-    pub(crate) sender_spread_ratio: f64,
 }
 
 impl Matrix {
@@ -72,14 +59,9 @@ impl Matrix {
         let mut medians = BTreeMap::new();
         let mut counts = BTreeMap::new();
         for cell in &cells {
-            let first = cell.trials.first();
-            let sender =
-                cell.factors.get("sender-cores").and_then(core).or(first.and_then(|t| t.sender_core));
-            if let (Some(sender), Some(receiver), Some(estimate)) =
-                (sender, receiver_of(cell), cell.goodput())
-            {
-                medians.insert((sender, receiver), estimate.median);
-                counts.insert((sender, receiver), estimate.count);
+            if let (Some(places), Some(estimate)) = (places_of(cell), cell.goodput()) {
+                medians.insert(places, estimate.median);
+                counts.insert(places, estimate.count);
             }
         }
         if medians.is_empty() {
@@ -97,59 +79,17 @@ impl Matrix {
         })
     }
 
-    /// Goodput of every trial that read on a core.
-    pub(crate) fn read_on(&self, receiver: u32) -> Vec<f64> {
-        let here = self.cells.iter().filter(|cell| receiver_of(cell) == Some(receiver));
-        here.flat_map(Cell::values).collect()
+    /// Goodput by repetition of each pair of cores (sender, receiver).
+    pub(crate) fn by_repetition(&self) -> BTreeMap<(u32, u32), BTreeMap<u32, f64>> {
+        let placed = self.cells.iter().filter_map(|cell| Some((places_of(cell)?, cell.by_repetition())));
+        placed.collect()
     }
 
-    fn over_senders(&self, receiver: u32) -> Option<f64> {
-        let values: Vec<f64> =
-            self.medians.iter().filter(|(key, _)| key.1 == receiver).map(|(_, v)| *v).collect();
-        median(&values)
-    }
-
-    fn over_receivers(&self, sender: u32) -> Option<f64> {
-        let values: Vec<f64> =
-            self.medians.iter().filter(|(key, _)| key.0 == sender).map(|(_, v)| *v).collect();
-        median(&values)
-    }
-
-    /// The effect of the interrupt core, when it is known and was read on.
-    pub(crate) fn effect(&self) -> Option<InterruptEffect> {
-        let interrupt_core = self.interrupt_core?;
-        let home = self.receivers.iter().find(|place| place.core == interrupt_core)?;
-        let on_core_bps = self.over_senders(interrupt_core)?;
-        let others: Vec<(&Place, f64)> = self
-            .receivers
-            .iter()
-            .filter(|place| place.core != interrupt_core)
-            .filter_map(|place| Some((place, self.over_senders(place.core)?)))
-            .collect();
-        let nearest = [
-            others.iter().filter(|(p, _)| p.node.is_some() && p.node == home.node).collect::<Vec<_>>(),
-            others.iter().filter(|(p, _)| p.package == home.package).collect(),
-            others.iter().collect(),
-        ];
-        let neighbours = nearest.into_iter().find(|list| !list.is_empty())?;
-        let (place, best) = neighbours.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
-        let on_package = |inside: bool| {
-            let values: Vec<f64> =
-                others.iter().filter(|(p, _)| (p.package == home.package) == inside).map(|o| o.1).collect();
-            median(&values)
-        };
-        let senders: Vec<f64> =
-            self.senders.iter().filter_map(|place| self.over_receivers(place.core)).collect();
-        let highest = senders.iter().copied().fold(f64::MIN, f64::max);
-        let lowest = senders.iter().copied().fold(f64::MAX, f64::min);
-        Some(InterruptEffect {
-            interrupt_core,
-            on_core_bps,
-            best_neighbour: (place.core, *best),
-            on_core_ratio: on_core_bps / best - 1.0,
-            same_package_ratio: on_package(true).zip(on_package(false)).map(|(near, far)| near / far - 1.0),
-            sender_spread_ratio: highest / lowest - 1.0,
-        })
+    /// Median of the cells with these places.
+    fn over(&self, wanted: impl Fn(u32, u32) -> bool) -> Option<f64> {
+        let found: Vec<f64> =
+            self.medians.iter().filter(|(key, _)| wanted(key.0, key.1)).map(|(_, value)| *value).collect();
+        median(&found)
     }
 
     fn bounds(&self) -> (f64, f64) {
@@ -162,10 +102,13 @@ impl Matrix {
     }
 }
 
-/// The core that read in a cell.
-fn receiver_of(cell: &Cell) -> Option<u32> {
-    let pinned = cell.factors.get("receiver-cores").and_then(core);
-    pinned.or_else(|| cell.trials.first().and_then(|trial| trial.receiver_core))
+/// The cores that sent and read in a cell.
+fn places_of(cell: &Cell) -> Option<(u32, u32)> {
+    let first = cell.trials.first();
+    let pinned = |factor: &str| cell.factors.get(factor).and_then(core);
+    let sender = pinned("sender-cores").or(first.and_then(|trial| trial.sender_core))?;
+    let receiver = pinned("receiver-cores").or(first.and_then(|trial| trial.receiver_core))?;
+    Some((sender, receiver))
 }
 
 /// The step of the heat scale that a value falls into.
@@ -178,7 +121,17 @@ pub(crate) fn heat_class(value: f64, (low, high): (f64, f64)) -> String {
 /// Heat maps, one per combination of the other factors; none when no cell has a core on each side.
 pub(crate) fn figures(digest: &Digest, experiment: &ExperimentDigest) -> Vec<Figure> {
     let all = Matrix::all(digest, experiment);
-    all.iter().enumerate().map(|(index, matrix)| figure(digest, experiment, matrix, index)).collect()
+    let mut figures: Vec<Figure> =
+        all.iter().enumerate().map(|(index, matrix)| figure(digest, experiment, matrix, index)).collect();
+    let place = ReaderPlace::of(digest, experiment);
+    let said = experiment.spec.published.iter().any(|published| published_range(published).is_none());
+    if let (Some(first), true) =
+        (figures.first_mut(), said && (place.on_core.is_none() || !place.other_packages))
+    {
+        first.notes.push("The published effects are between packages, with the sender on a machine of its own: nothing measured here can be set beside them.".to_owned());
+    }
+    figures.extend(effects::of(experiment, &place.contrasts()));
+    figures
 }
 
 fn figure(digest: &Digest, experiment: &ExperimentDigest, matrix: &Matrix, index: usize) -> Figure {
@@ -190,7 +143,7 @@ fn figure(digest: &Digest, experiment: &ExperimentDigest, matrix: &Matrix, index
     if !matrix.label.is_empty() {
         title.push_str(&format!(" ({})", matrix.label));
     }
-    let finding = finding(matrix);
+    let finding = finding(matrix, digest.one_machine());
     let (low, high) = matrix.bounds();
     let mut legend = vec![LegendItem::new("heat", format!("{} to {}", rate(low), rate(high)))];
     if matrix.interrupt_core.is_some() {
@@ -223,47 +176,48 @@ fn figure(digest: &Digest, experiment: &ExperimentDigest, matrix: &Matrix, index
     }
 }
 
-fn finding(matrix: &Matrix) -> String {
-    match matrix.effect() {
-        Some(effect) => {
-            let mut text = format!(
-                "Reader on the interrupt core ({}): {} against the best neighbour, core {} ({} and {})",
-                effect.interrupt_core,
-                signed_percent(effect.on_core_ratio),
-                effect.best_neighbour.0,
-                rate(effect.on_core_bps),
-                rate(effect.best_neighbour.1),
-            );
-            if let Some(ratio) = effect.same_package_ratio {
-                text.push_str(&format!(
-                    "; other readers on its package: {} against those elsewhere",
-                    signed_percent(ratio)
-                ));
-            }
-            text.push_str(&format!(
-                "; the sender's place moves it by {} at most.",
-                crate::format::percent(effect.sender_spread_ratio)
-            ));
-            text
-        }
-        None => {
-            let best = matrix.medians.iter().max_by(|a, b| a.1.total_cmp(b.1));
-            let worst = matrix.medians.iter().min_by(|a, b| a.1.total_cmp(b.1));
-            match best.zip(worst) {
-                Some(((b, high), (w, low))) => format!(
-                    "Best with sender {} and receiver {} ({}), worst with {} and {} ({}, {}); no core stood out as the interrupt core.",
-                    b.0,
-                    b.1,
-                    rate(*high),
-                    w.0,
-                    w.1,
-                    rate(*low),
-                    signed_percent(low / high - 1.0)
-                ),
-                None => String::new(),
-            }
-        }
-    }
+/// What was seen in each kind of place. What a place changes is estimated in
+/// pairs, in the figure of effects.
+fn finding(matrix: &Matrix, one_machine: bool) -> String {
+    let apart = |sender: u32, receiver: u32| !one_machine || sender != receiver;
+    let home = matrix.interrupt_core.and_then(|core| matrix.receivers.iter().find(|p| p.core == core));
+    let Some(home) = home else { return extremes(matrix) };
+    let place = |core: u32| matrix.receivers.iter().find(|place| place.core == core);
+    let near = |core: u32| place(core).is_some_and(|p| p.package == home.package && p.core != home.core);
+    let far = |core: u32| place(core).is_some_and(|p| p.package != home.package);
+    let clear = |sender: u32, receiver: u32| apart(sender, receiver) && (!one_machine || sender != home.core);
+    let kinds = [
+        (format!("on the interrupt core ({})", home.core), matrix.over(|s, r| clear(s, r) && r == home.core)),
+        ("by other cores of its package".to_owned(), matrix.over(|s, r| clear(s, r) && near(r))),
+        ("by other packages".to_owned(), matrix.over(|s, r| clear(s, r) && far(r))),
+        ("with sender and reader on one core".to_owned(), matrix.over(|s, r| !apart(s, r))),
+    ];
+    let mut parts: Vec<String> =
+        kinds.into_iter().filter_map(|(name, bps)| Some(format!("{} {name}", rate(bps?)))).collect();
+    let shared = matrix.over(|s, r| one_machine && apart(s, r) && s == home.core);
+    parts.extend(
+        shared.map(|bps| {
+            format!("{} with the sender on the interrupt core and the reader on another", rate(bps))
+        }),
+    );
+    format!("Read {}.", parts.join(", "))
+}
+
+/// Highest and lowest pair, called what they are.
+fn extremes(matrix: &Matrix) -> String {
+    let best = matrix.medians.iter().max_by(|a, b| a.1.total_cmp(b.1));
+    let worst = matrix.medians.iter().min_by(|a, b| a.1.total_cmp(b.1));
+    let Some(((b, high), (w, low))) = best.zip(worst) else { return String::new() };
+    format!(
+        "No core stood out as the interrupt core; of {}, the highest with sender {} and receiver {} ({}), the lowest with {} and {} ({}), both chosen after measuring: expect them to be nearer again.",
+        crate::format::count(matrix.medians.len(), "pair"),
+        b.0,
+        b.1,
+        rate(*high),
+        w.0,
+        w.1,
+        rate(*low),
+    )
 }
 
 /// Where cells are: machine order with gaps at boundaries.

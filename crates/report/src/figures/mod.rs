@@ -3,8 +3,10 @@
 
 pub(crate) mod cost;
 pub(crate) mod delay;
+pub(crate) mod effects;
 pub(crate) mod gateways;
 pub(crate) mod goodput;
+pub(crate) mod interrupt;
 pub(crate) mod live;
 pub(crate) mod matrix;
 pub(crate) mod order;

@@ -7,7 +7,7 @@ use clearstream_schema::flow::Direction;
 
 use crate::{
     digest::{Cell, Digest, ExperimentDigest, most_named},
-    estimate::{Estimate, median},
+    estimate::{Estimate, chosen, median},
     figure::{Figure, LegendItem, Table, draw_both, identifier, published_range},
     figures::{
         goodput::published_legend,
@@ -124,12 +124,15 @@ fn finding(panel: &Panel) -> String {
     let all: Vec<(Place, f64)> = panel.places.iter().filter_map(value).collect();
     let Some(best) = all.iter().max_by(|a, b| a.1.total_cmp(&b.1)) else { return String::new() };
     let mut text = format!(
-        "{}: best on core {} of {} with {}",
+        "{}: highest on core {} of {} with {}",
         panel.label,
         best.0.core,
         best.0.group_name(),
         rate(best.1)
     );
+    if all.len() > 1 {
+        text.push_str(&format!(" ({})", chosen(all.len(), "core")));
+    }
     let by_node = |run: &(usize, usize, Place)| {
         let values: Vec<f64> = all.iter().skip(run.0).take(run.1).map(|v| v.1).collect();
         median(&values).map(|m| (run.2, m))
@@ -283,7 +286,7 @@ fn node_names(plot: &mut Plot, panel: &Panel, starts: &[f64], unit: f64) {
 fn table(panels: &[Panel]) -> Table {
     let mut table = Table::new(
         "Median goodput by core",
-        &["Side", "#Core", "Node", "Package", "#n", "#Median, Gb/s", "#95 % interval, Gb/s"],
+        &["Side", "#Core", "Node", "Package", "#n", "#Median, Gb/s", "#95 % interval or range, Gb/s"],
     );
     for panel in panels {
         for place in &panel.places {

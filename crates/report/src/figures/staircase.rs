@@ -141,7 +141,7 @@ fn finding(nic: &Nic, ceiling: &PcieCeiling, best_bps: Option<f64>) -> String {
     };
     let measured = best_bps.map_or_else(String::new, |best| {
         format!(
-            "; the best goodput, {}, is {} of its upper end",
+            "; the best goodput, {}, is {} of its upper end (the highest median of all cells, chosen after measuring)",
             rate(best),
             percent(best / ceiling.optimistic_bps)
         )

@@ -3,13 +3,14 @@
 //! (40GE report, figure 6).
 
 use clearstream_schema::record::Published;
+use clearstream_stats::PRACTICAL_RATIO;
 
 use crate::{
     digest::{Cell, Digest, ExperimentDigest},
-    estimate::{Estimate, median},
+    estimate::{Estimate, chosen, median},
     figure::{Figure, LegendItem, Table, draw_both, identifier, published_range},
     figures::goodput::published_legend,
-    format::{bytes, gbps, milliseconds, percent, rate, window_bytes},
+    format::{bytes, count, gbps, milliseconds, percent, range, rate, window_bytes},
     svg::{
         Svg,
         plot::{Area, Plot, Size, tick_labels},
@@ -33,10 +34,8 @@ pub(crate) struct WindowModel {
     /// Smallest window whose median reaches 95 % of the plateau.
     pub(crate) knee_bytes: f64,
     pub(crate) plateau: Estimate,
-    /// Measured / (window / RTT) over the trials below the knee.
-    pub(crate) below_knee: Option<Estimate>,
-    /// Largest deviation from the model below the knee.
-    pub(crate) worst_deviation: Option<f64>,
+    /// Measured / (window / RTT) below the knee.
+    pub(crate) below_knee: Option<Share>,
     /// Window in bytes and median goodput, ascending.
     points: Vec<(f64, Estimate)>,
 }
@@ -58,26 +57,18 @@ impl WindowModel {
         let rate_bps = lab_rate.unwrap_or(plateau.median);
         let knee_bytes = points.iter().find(|p| p.1.median >= KNEE_SHARE * plateau.median)?.0;
         let product = rate_bps * rtt_ns / 8e9;
-        let ratios: Vec<f64> = points
-            .iter()
-            .filter(|(window, _)| *window < BELOW_KNEE * product)
-            .map(|(window, estimate)| estimate.median / (window * 8e9 / rtt_ns))
-            .collect();
-        let shares: Vec<f64> = experiment
-            .cells
-            .iter()
-            .filter_map(|cell| Some((cell_window(cell)? as f64, cell)))
-            .filter(|(window, _)| *window < BELOW_KNEE * product)
-            .flat_map(|(window, cell)| cell.values().into_iter().map(move |bps| bps * rtt_ns / 8e9 / window))
-            .collect();
+        let below_knee = Share::of(experiment.cells.iter().filter_map(|cell| {
+            let window = cell_window(cell)? as f64;
+            let shares = cell.values().into_iter().map(|bps| bps * rtt_ns / 8e9 / window).collect();
+            (window < BELOW_KNEE * product).then_some(shares)
+        }));
         Some(Self {
             rtt_ns,
             rate_bps,
             rate_known: lab_rate.is_some(),
             knee_bytes,
             plateau,
-            below_knee: Estimate::of(&shares),
-            worst_deviation: ratios.iter().map(|ratio| (ratio - 1.0).abs()).max_by(f64::total_cmp),
+            below_knee,
             points,
         })
     }
@@ -93,14 +84,9 @@ impl WindowModel {
     }
 
     fn finding(&self) -> String {
-        let mut text = match self.below_knee.zip(self.worst_deviation) {
-            Some((share, worst)) => format!(
-                "Below the knee goodput is {} of window / RTT (at most {} off); ",
-                percent(share.median),
-                percent(worst)
-            ),
-            None => String::new(),
-        };
+        let mut text = self.below_knee.map_or_else(String::new, |share| {
+            format!("Below the knee goodput is {} of window / RTT ({}); ", share.text(), share.how_sure())
+        });
         text.push_str(&format!(
             "{} is reached from a window of {} on, where the bandwidth-delay product is {} ({} \u{d7} {}).",
             rate(self.plateau.median),
@@ -110,6 +96,50 @@ impl WindowModel {
             milliseconds(self.rtt_ns),
         ));
         text
+    }
+}
+
+/// Goodput as a share of what the window allows, window by window.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Share {
+    /// Over all trials; only where the windows agree.
+    pooled: Estimate,
+    /// Lowest and highest median of a window.
+    medians: (f64, f64),
+    windows: usize,
+}
+
+impl Share {
+    fn of(shares: impl Iterator<Item = Vec<f64>>) -> Option<Self> {
+        let all: Vec<Vec<f64>> = shares.collect();
+        let medians: Vec<f64> = all.iter().filter_map(|one| median(one)).collect();
+        let lowest = medians.iter().copied().min_by(f64::total_cmp)?;
+        let highest = medians.iter().copied().max_by(f64::total_cmp)?;
+        let pooled = Estimate::of(&all.concat())?;
+        Some(Self { pooled, medians: (lowest, highest), windows: medians.len() })
+    }
+
+    /// One share may stand for all windows.
+    fn agrees(&self) -> bool {
+        self.medians.1 <= self.medians.0 * (1.0 + PRACTICAL_RATIO)
+    }
+
+    /// One share, or what it is from window to window.
+    pub(crate) fn text(&self) -> String {
+        if self.agrees() {
+            percent(self.pooled.median)
+        } else {
+            range(&percent(self.medians.0), &percent(self.medians.1))
+        }
+    }
+
+    /// How sure that is.
+    pub(crate) fn how_sure(&self) -> String {
+        if self.agrees() {
+            self.pooled.how_sure(percent)
+        } else {
+            format!("lowest to highest of the medians of {}", count(self.windows, "window"))
+        }
     }
 }
 
@@ -139,7 +169,10 @@ pub(crate) fn figure(digest: &Digest, experiment: &ExperimentDigest) -> Option<F
     let finding = model.finding();
     let source = if model.rate_known { "the lab link's rate" } else { "the highest goodput measured" };
     let mut legend = vec![
-        LegendItem::new("dot s0", "median of our trials, with its 95 % interval; small: one trial"),
+        LegendItem::new(
+            "dot s0",
+            "median of our trials, with its 95 % interval (the range below six); small: one trial",
+        ),
         LegendItem::new("line model", format!("model: min(window / RTT, {source})")),
         LegendItem::new("line product", "bandwidth-delay product"),
     ];
@@ -149,6 +182,9 @@ pub(crate) fn figure(digest: &Digest, experiment: &ExperimentDigest) -> Option<F
         milliseconds(model.rtt_ns),
         rate(model.rate_bps)
     )];
+    if !model.rate_known && model.points.len() > 1 {
+        notes.push(format!("That rate is {}.", chosen(model.points.len(), "window")));
+    }
     let unset = experiment.cells.iter().filter(|cell| cell_window(cell).is_none());
     notes.extend(unset.filter_map(|cell| cell.goodput()).map(|estimate| {
         format!("With an autotuned window: {} ({}).", rate(estimate.median), estimate.how_sure(rate))
@@ -274,7 +310,7 @@ fn megabytes(bytes: f64) -> String {
 fn table(model: &WindowModel) -> Table {
     let mut table = Table::new(
         "Median goodput against window",
-        &["Window", "#n", "#Median, Gb/s", "#95 % interval, Gb/s", "#Model, Gb/s", "#Of the model"],
+        &["Window", "#n", "#Median, Gb/s", "#95 % interval or range, Gb/s", "#Model, Gb/s", "#Of the model"],
     );
     for (window, estimate) in &model.points {
         let model_bps = model.model_bps(*window);

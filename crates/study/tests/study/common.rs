@@ -15,6 +15,7 @@ use clearstream_schema::{
     host::{HOST_SCHEMA, HostReport, Interrupt, LlcGroup, Nic, NumaNode, Package, ProcessingUnit},
     lab::{DelayLineStats, LAB_SCHEMA, LabFile},
     probe::{ProbeConfig, ProbeSummary},
+    record::Treatments,
 };
 use clearstream_study::{Bench, BenchEvent, Environment, StudyError, TrialError};
 use serde_json::json;
@@ -136,6 +137,7 @@ pub(crate) struct FakeBench {
     /// Raises the stop flag within this flow.
     pub(crate) stop_in: Option<usize>,
     pub(crate) intervals: u32,
+    pub(crate) treatments: Option<Treatments>,
 }
 
 impl FakeBench {
@@ -149,6 +151,7 @@ impl FakeBench {
             asked: Rc::default(),
             stop_in: None,
             intervals: 6,
+            treatments: None,
         }
     }
 
@@ -187,6 +190,10 @@ impl Bench for FakeBench {
 
     fn lab(&self) -> Option<&LabFile> {
         self.lab.as_ref()
+    }
+
+    fn treatments(&self) -> Option<&Treatments> {
+        self.treatments.as_ref()
     }
 
     fn set(&mut self, environment: &Environment, _: Direction) -> Result<Vec<Notice>, TrialError> {

@@ -1,4 +1,4 @@
-//! Two records beside each other.
+//! Two levels of a record, and runs of two sides.
 
 use std::{path::Path, rc::Rc, sync::atomic::AtomicBool};
 
@@ -6,7 +6,8 @@ use crate::common::FakeBench;
 use clearstream_record::Reader;
 use clearstream_schema::flow::FlowConfig;
 use clearstream_study::{
-    Comparison, Metric, PRACTICAL_RATIO, PlanOptions, RunRequest, Runner, Verdict, compare, file,
+    CellComparison, Comparison, Metric, PRACTICAL_RATIO, PlanOptions, RunRequest, Runner, Verdict,
+    compare_levels, compare_runs, file,
 };
 use tempfile::TempDir;
 
@@ -52,52 +53,106 @@ fn tuned(place: usize, config: &FlowConfig) -> f64 {
     steady(place, config) * factor
 }
 
-fn compared(levels: [&str; 2], repetitions: u32, changed: fn(usize, &FlowConfig) -> f64) -> Comparison {
-    let folder = TempDir::new().unwrap();
-    let base = record(&folder.path().join("base"), levels[0], repetitions, steady);
-    let changed = record(&folder.path().join("changed"), levels[1], repetitions, changed);
-    compare(&base, &changed, PRACTICAL_RATIO).unwrap()
-}
-
 const THREE: &str = "[\"1MiB\", \"2MiB\", \"3MiB\"]";
 
+/// One run of two flow counts times three windows: with two flows the large window is a fifth
+/// faster and the small one a fifth slower.
+fn of_one_run(repetitions: u32) -> (TempDir, Reader) {
+    let folder = TempDir::new().unwrap();
+    let levels = format!("{THREE}\nflows = [1, 2]");
+    let reader = record(&folder.path().join("run"), &levels, repetitions, |place, config| {
+        if config.flows == 2 { tuned(place, config) } else { steady(place, config) }
+    });
+    (folder, reader)
+}
+
+fn cell<'a>(comparison: &'a Comparison, window: &str) -> &'a CellComparison {
+    comparison.cells.iter().find(|cell| cell.factors["window"] == window).unwrap()
+}
+
 #[test]
-fn tells_better_worse_and_same() {
-    let comparison = compared([THREE, THREE], 6, tuned);
+fn two_levels_of_one_record_are_compared_in_pairs() {
+    let (_folder, run) = of_one_run(12);
+    let comparison = compare_levels(&run, "flows=1", "flows=2", PRACTICAL_RATIO).unwrap();
     let verdict = |window: &str| {
-        let cell = comparison.cells.iter().find(|cell| cell.factors["window"] == window).unwrap();
-        assert_eq!((cell.metric, cell.base_count, cell.changed_count), (Metric::GoodputBps, 6, 6));
+        let cell = cell(&comparison, window);
+        assert_eq!((cell.metric, cell.pair_count), (Metric::GoodputBps, 12));
         cell.verdict
     };
     assert_eq!(verdict("1MiB"), Verdict::Worse);
     assert_eq!(verdict("2MiB"), Verdict::Same);
     assert_eq!(verdict("3MiB"), Verdict::Better);
-    let faster = comparison.cells.iter().find(|cell| cell.factors["window"] == "3MiB").unwrap();
+    let faster = cell(&comparison, "3MiB");
     assert!((faster.median_ratio - 1.2).abs() < 0.02, "{faster:?}");
     assert!(faster.low_ratio.unwrap() > 1.15 && faster.high_ratio.unwrap() < 1.25);
-    // 2 of the 924 ways to deal twelve values out are as extreme; three cells, the largest ratio of ranks 3/2.
-    assert!(faster.probability_ratio <= 2.0 / 924.0 + 1e-12, "{faster:?}");
+    // Twelve pairs that point the same way, three cells.
+    assert!(faster.probability_ratio <= 2.0 / 4096.0 + 1e-12, "{faster:?}");
     assert!(faster.adjusted_probability_ratio >= faster.probability_ratio);
+    // Over all windows there is no one effect: it depends on the window, and says so.
+    let [effect] = comparison.effects.as_slice() else { panic!("{:?}", comparison.effects) };
+    assert!(effect.effect.is_none() && effect.verdict == Verdict::Unknown, "{effect:?}");
+    let on = effect.depends_on.as_ref().unwrap();
+    assert_eq!(on.factor, "window");
+    let ratio = |level: &str| on.levels.iter().find(|one| one.level.as_deref() == Some(level)).unwrap().ratio;
+    assert!(ratio("1MiB") < 0.85 && ratio("3MiB") > 1.15, "{on:?}");
 }
 
 #[test]
-fn a_single_value_proves_nothing() {
-    let comparison = compared([THREE, THREE], 1, tuned);
+fn five_repetitions_prove_nothing_about_a_cell_and_say_why() {
+    let (_folder, run) = of_one_run(5);
+    let comparison = compare_levels(&run, "flows=1", "flows=2", PRACTICAL_RATIO).unwrap();
+    let faster = cell(&comparison, "3MiB");
+    assert_eq!(faster.verdict, Verdict::Unknown);
+    assert_eq!(faster.confidence_ratio, Some(0.9375));
+    let reason = faster.reason.as_ref().unwrap();
+    assert!(
+        reason.contains("5 pairs of trials") && reason.contains("0.0625 at least; 6 are needed"),
+        "{reason}"
+    );
+}
+
+#[test]
+fn what_is_no_level_is_named_with_those_there_are() {
+    let (_folder, run) = of_one_run(1);
+    let error = |base: &str, changed: &str| {
+        compare_levels(&run, base, changed, PRACTICAL_RATIO).unwrap_err().to_string()
+    };
+    assert!(
+        error("flows=1", "flows=8").contains("has no flows=8; it has flows=1|2"),
+        "{}",
+        error("flows=1", "flows=8")
+    );
+    assert!(error("flow=1", "flow=2").contains("flows=1|2, window=1MiB|2MiB|3MiB"));
+    assert!(error("flows=1", "window=2MiB").contains("write FACTOR=LEVEL"));
+    assert!(error("flows", "flows=2").contains("write FACTOR=LEVEL"));
+}
+
+#[test]
+fn two_runs_one_after_the_other_claim_nothing_and_say_what_would() {
+    let folder = TempDir::new().unwrap();
+    let base = record(&folder.path().join("base"), THREE, 6, steady);
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    let changed = record(&folder.path().join("changed"), THREE, 6, tuned);
+    let comparison = compare_runs(&[base], &[changed], PRACTICAL_RATIO).unwrap();
+    assert_eq!(comparison.cells.len(), 3);
     assert!(comparison.cells.iter().all(|cell| cell.verdict == Verdict::Unknown && cell.low_ratio.is_none()));
+    assert!((cell(&comparison, "3MiB").median_ratio - 1.2).abs() < 0.02, "shown, not claimed");
+    let said: Vec<&str> = comparison.notices.iter().map(|notice| notice.id.as_str()).collect();
+    assert_eq!(said, ["one-run-each", "no-overlap"]);
+    assert!(comparison.notices[1].message.contains("--before COMMAND --after COMMAND"));
 }
 
 #[test]
 fn only_common_cells_are_compared() {
-    let comparison = compared([THREE, "[\"3MiB\", \"4MiB\"]"], 2, steady);
+    let folder = TempDir::new().unwrap();
+    let base = record(&folder.path().join("base"), THREE, 2, steady);
+    let changed = record(&folder.path().join("changed"), "[\"3MiB\", \"4MiB\"]", 2, steady);
+    let comparison = compare_runs(&[base], &[changed], PRACTICAL_RATIO).unwrap();
     assert_eq!(comparison.cells.len(), 1);
     assert_eq!(comparison.unmatched_count, 3);
-}
-
-#[test]
-fn the_document_carries_units_in_its_keys() {
-    let text = serde_json::to_string(&compared([THREE, THREE], 2, tuned)).unwrap();
+    let text = serde_json::to_string(&comparison).unwrap();
     for key in
-        ["\"metric\":\"goodput_bps\"", "\"median_ratio\"", "\"probability_ratio\"", "\"unmatched_count\":0"]
+        ["\"metric\":\"goodput_bps\"", "\"median_ratio\"", "\"probability_ratio\"", "\"unmatched_count\":3"]
     {
         assert!(text.contains(key), "{key}: {text}");
     }

@@ -13,7 +13,7 @@ fn built_in() -> StudyFile {
 }
 
 fn only(name: &str, mode: Mode, in_lab: bool) -> PlanOptions {
-    PlanOptions { mode, in_lab, only: vec![name.to_owned()], seed: 1, budget: None }
+    PlanOptions { mode, in_lab, only: vec![name.to_owned()], seed: 1, ..PlanOptions::default() }
 }
 
 fn levels(plan: &Plan, factor: &str) -> Vec<Value> {

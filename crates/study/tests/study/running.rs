@@ -13,7 +13,7 @@ use clearstream_record::{Reader, RecordError};
 use clearstream_schema::{
     TimeSpan,
     lab::{DELAY_LINE_LIMIT_NOTICE, DelayLineStats},
-    record::{TrialDocument, TrialOutcome},
+    record::{Treatments, TrialDocument, TrialOutcome},
     study::StudyFile,
 };
 use clearstream_study::{
@@ -209,8 +209,8 @@ fn precise_cells_are_not_repeated() {
     let count = |mib: u64| {
         bench.flows().iter().filter(|flow| flow.window.is_some_and(|window| window.0 == mib << 20)).count()
     };
-    assert_eq!((count(1), count(2)), (3, 3), "three equal values are enough");
-    assert!(count(3) > 5, "{}", count(3));
+    assert_eq!((count(1), count(2)), (6, 6), "an interval of 95 % needs six values, also equal ones");
+    assert!(count(3) > 8, "{}", count(3));
     assert_eq!(end.skipped_count, skipped.len());
     assert!(skipped.iter().all(|reason| *reason == SkipReason::Precise));
     assert_eq!(notices(&path).iter().filter(|id| *id == "precise-enough").count(), 1);
@@ -297,4 +297,85 @@ fn the_built_in_study_runs_through_on_a_bench_without_hosts() {
     assert_eq!(end.done_count, end.planned_count);
     let names: BTreeSet<String> = recorded(&path).into_iter().map(|trial| trial.experiment).collect();
     assert_eq!(names.len(), 8);
+}
+
+/// A lucky narrow range of few values ends nothing: three equal ones hold the median with 75 %.
+#[test]
+fn a_lucky_narrow_range_does_not_stop_repeating() {
+    let folder = TempDir::new().unwrap();
+    let text = STUDY.replace("repetitions = 3", "repetitions = 8\nprecision-ratio = 0.05");
+    let mut bench = FakeBench::new();
+    // Five trials of each cell agree by luck, the others do not.
+    bench.answer = Rc::new(|place, _| Ok(if place < 15 { 20e9 } else { 16e9 + (place % 2) as f64 * 8e9 }));
+    let end = run(&folder.path().join("run"), &text, &bench);
+    assert_eq!((end.done_count, end.skipped_count), (24, 0));
+}
+
+fn treated() -> FakeBench {
+    let commands = Treatments { before: "sysctl -q -w a=1".to_owned(), after: "sysctl -q -w a=2".to_owned() };
+    FakeBench { treatments: Some(commands), ..FakeBench::new() }
+}
+
+#[test]
+fn both_treatments_of_a_cell_are_measured_one_after_the_other_in_a_random_order() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("run");
+    let text = STUDY.replace("repetitions = 3", "repetitions = 8");
+    let end = run(&path, &text, &treated());
+    assert_eq!(end.done_count, 3 * 8 * 2);
+    let trials = recorded(&path);
+    let mut after_first = 0;
+    for pair in trials.chunks(2) {
+        let level = |trial: &TrialDocument| trial.factors["treatment"].as_str().unwrap().to_owned();
+        let (one, other) = (level(&pair[0]), level(&pair[1]));
+        assert_ne!(one, other, "a pair has one of each");
+        assert_eq!(pair[0].factors["window"], pair[1].factors["window"]);
+        assert_eq!(pair[0].repetition, pair[1].repetition);
+        after_first += usize::from(one == "after");
+    }
+    assert!((4..=20).contains(&after_first), "{after_first} of 24 pairs began with `after`");
+    let comparison = clearstream_study::compare_levels(
+        &Reader::open(&path).unwrap(),
+        "treatment=before",
+        "treatment=after",
+        0.05,
+    )
+    .unwrap();
+    assert_eq!(comparison.effects[0].pair_count, 24);
+    assert_eq!(comparison.effects[0].verdict, clearstream_study::Verdict::Same);
+}
+
+#[test]
+fn a_run_of_two_treatments_goes_on_with_the_same_two_only() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("run");
+    run(&path, STUDY, &FakeBench { stop_in: Some(3), ..treated() });
+    let error = Runner::resume(&path, Some(&study()), FakeBench::new()).unwrap_err().to_string();
+    assert!(error.contains("it ran with --before 'sysctl -q -w a=1'"), "{error}");
+    assert_eq!(resume(&path, &treated()).done_count, 18);
+}
+
+#[test]
+fn too_few_repetitions_to_prove_anything_are_named_before_the_run_and_in_its_record() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("run");
+    let runner = Runner::start(&path, request(STUDY), FakeBench::new()).unwrap();
+    let planned: Vec<_> =
+        runner.plan().notices.iter().filter(|notice| notice.id == "proves-nothing").collect();
+    assert_eq!(planned.len(), 1);
+    let message = &planned[0].message;
+    let weak = "in window (3 repetitions: 3 pairs at best, probability by chance 0.25 at least; 6 repetitions are needed)";
+    assert!(
+        message.contains("no difference between levels can be proven") && message.contains(weak),
+        "{message}"
+    );
+    runner.run(&AtomicBool::new(false), &mut |_| {}).unwrap();
+    assert!(notices(&path).contains(&"proves-nothing".to_owned()));
+    let enough = STUDY.replace("repetitions = 3", "repetitions = 6");
+    let runner = Runner::start(&folder.path().join("six"), request(&enough), FakeBench::new()).unwrap();
+    assert!(runner.plan().notices.is_empty(), "{:?}", runner.plan().notices);
+    // Two factors: pairs of one are repeated over the levels of the other.
+    let crossed = STUDY.replace("window = [", "flows = [1, 2]\nwindow = [").replace("\"1MiB\", ", "");
+    let runner = Runner::start(&folder.path().join("crossed"), request(&crossed), FakeBench::new()).unwrap();
+    assert!(runner.plan().notices.is_empty(), "3 repetitions x 2 windows: {:?}", runner.plan().notices);
 }

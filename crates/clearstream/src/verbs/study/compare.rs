@@ -1,0 +1,183 @@
+//! `clearstream study compare`: what differs, in at most 80 columns.
+
+use std::path::{Path, PathBuf};
+
+use clearstream_record::Reader;
+use clearstream_schema::record::TREATMENT;
+use clearstream_study::{
+    CellComparison, CompareError, Comparison, EffectComparison, LevelEffect, Metric, PRACTICAL_RATIO,
+    Pairing, Verdict, compare_levels, compare_runs,
+};
+
+use crate::{
+    exit::CommandError,
+    output::{
+        self,
+        quantity::{rate, time},
+        table::table,
+    },
+};
+
+/// Two levels of a run, or the runs of two sides.
+pub(super) fn run(first: &Path, second: &str, level: Option<&str>, json: bool) -> Result<(), CommandError> {
+    let comparison = match level {
+        Some(level) => {
+            compare_levels(&Reader::open(first)?, second, level, PRACTICAL_RATIO).map_err(refused)?
+        }
+        None if second.contains('=') && !Path::new(second).exists() => {
+            return Err(CommandError::Usage(format!(
+                "{second} is one level: write two, as in `study compare RUN flows=1 flows=2`"
+            )));
+        }
+        None => compare_runs(&open(first)?, &open(Path::new(second))?, PRACTICAL_RATIO)?,
+    };
+    if json {
+        return Ok(output::json(&comparison, true)?);
+    }
+    show(&comparison)
+}
+
+/// What the second command of a run changed, a line per experiment.
+pub(super) fn treatments(reader: &Reader) -> Result<(), CommandError> {
+    let level = |level: &str| format!("{TREATMENT}={level}");
+    let comparison = match compare_levels(reader, &level("before"), &level("after"), PRACTICAL_RATIO) {
+        // Stopped before there was one of each.
+        Err(CompareError::UnknownLevel { .. }) => return Ok(()),
+        found => found.map_err(refused)?,
+    };
+    for effect in &comparison.effects {
+        output::line(&sentence(effect))?;
+    }
+    Ok(())
+}
+
+fn refused(error: CompareError) -> CommandError {
+    match error {
+        CompareError::Record(error) => error.into(),
+        error => CommandError::Usage(error.to_string()),
+    }
+}
+
+/// The run of a folder, or every run in it.
+fn open(folder: &Path) -> Result<Vec<Reader>, CommandError> {
+    let is_run = |path: &Path| path.join("run.json").is_file();
+    let mut runs: Vec<PathBuf> = Vec::new();
+    if !is_run(folder) {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        runs.extend(entries.map(|entry| entry.path()).filter(|path| is_run(path)));
+        runs.sort();
+    }
+    if runs.is_empty() {
+        // Says what is missing when it is none.
+        return Ok(vec![Reader::open(folder)?]);
+    }
+    Ok(runs.iter().map(|path| Reader::open(path)).collect::<Result<_, _>>()?)
+}
+
+fn show(comparison: &Comparison) -> Result<(), CommandError> {
+    output::line(&format!("first:  {}", comparison.base))?;
+    output::line(&format!("second: {}", comparison.changed))?;
+    output::line(match comparison.pairing {
+        Pairing::Repetitions => "pairs:  trials of one repetition with the same other levels",
+        Pairing::Runs => "pairs:  runs that followed one another",
+    })?;
+    for effect in &comparison.effects {
+        output::line(&sentence(effect))?;
+    }
+    if !comparison.cells.is_empty() {
+        output::line("")?;
+        output::line(&cells(&comparison.cells))?;
+    }
+    if comparison.cells.iter().any(is_range) {
+        output::line("* range of fewer than six pairs: proves nothing")?;
+    }
+    for (reason, count) in reasons(&comparison.cells) {
+        let s = if count == 1 { "" } else { "s" };
+        output::line(&format!("unknown ({count} cell{s}): {reason}"))?;
+    }
+    if comparison.unmatched_count > 0 {
+        output::line(&format!("{} cells have values on one side only", comparison.unmatched_count))?;
+    }
+    for notice in &comparison.notices {
+        output::line(&format!("note: {}", notice.message))?;
+    }
+    Ok(())
+}
+
+fn cells(cells: &[CellComparison]) -> String {
+    let row = |cell: &CellComparison| {
+        let levels = cell.factors.iter().map(|(name, level)| {
+            format!("{name}={}", level.as_str().map_or_else(|| level.to_string(), str::to_owned))
+        });
+        let place: Vec<String> = std::iter::once(cell.experiment.clone()).chain(levels).collect();
+        let value = |median: f64| match cell.metric {
+            Metric::GoodputBps => rate(median),
+            Metric::RoundTripNs => time(median as u64),
+        };
+        let mark = if is_range(cell) { "*" } else { "" };
+        vec![
+            place.join(" "),
+            value(cell.base_median),
+            value(cell.changed_median),
+            format!("{:.2}", cell.median_ratio),
+            cell.low_ratio
+                .zip(cell.high_ratio)
+                .map_or_else(|| "-".to_owned(), |(low, high)| format!("{low:.2}-{high:.2}{mark}")),
+            cell.pair_count.to_string(),
+            word(cell.verdict).to_owned(),
+        ]
+    };
+    let header = ["cell", ">first", ">second", ">ratio", ">95 %", ">pairs", "verdict"];
+    table(&header, cells.iter().map(row).collect())
+}
+
+fn is_range(cell: &CellComparison) -> bool {
+    cell.confidence_ratio.is_some_and(|confidence| confidence < 0.95)
+}
+
+fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Better => "better",
+        Verdict::Worse => "worse",
+        Verdict::Same => "same",
+        Verdict::Unknown => "unknown",
+    }
+}
+
+/// Each reason once, with how many cells have it.
+fn reasons(cells: &[CellComparison]) -> Vec<(&str, usize)> {
+    let mut all: Vec<(&str, usize)> = Vec::new();
+    for reason in cells.iter().filter_map(|cell| cell.reason.as_deref()) {
+        match all.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, count)) => *count += 1,
+            None => all.push((reason, 1)),
+        }
+    }
+    all
+}
+
+/// All cells of an experiment together, or the effect per level where there is no one effect.
+fn sentence(effect: &EffectComparison) -> String {
+    let how = |found: &LevelEffect| {
+        let s = if found.pair_count == 1 { "" } else { "s" };
+        let ends = format!("{:.2} to {:.2}", found.low_ratio, found.high_ratio);
+        let kind = if found.confidence_ratio >= 0.95 { "95 % interval" } else { "range" };
+        format!("{:.2} ({} pair{s}, {kind} {ends})", found.ratio, found.pair_count)
+    };
+    let name = &effect.experiment;
+    if let Some(on) = &effect.depends_on {
+        let levels: Vec<String> = on
+            .levels
+            .iter()
+            .map(|level| {
+                format!("\n  {}={}: {}", on.factor, level.level.as_deref().unwrap_or("-"), how(level))
+            })
+            .collect();
+        return format!("{name}: no single ratio, it depends on {}:{}", on.factor, levels.concat());
+    }
+    let found = effect.effect.as_ref().map_or_else(|| "-".to_owned(), how);
+    match &effect.reason {
+        Some(reason) => format!("{name}: {found}: {}, {reason}", word(effect.verdict)),
+        None => format!("{name}: {found}: {}", word(effect.verdict)),
+    }
+}

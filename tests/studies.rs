@@ -1,0 +1,87 @@
+//! `study run --before --after` and `study compare` with the whole binary.
+#![allow(clippy::unwrap_used, reason = "a test may end by panic")]
+
+mod common;
+
+use std::{fs, path::PathBuf};
+
+use common::{assert_valid, run};
+
+const STUDY: &str = r#"
+schema = "clearstream.study"
+version = 1
+name = "pairs"
+title = "pairs of a test"
+[flow]
+duration = "300ms"
+warm-up = "100ms"
+interval = "100ms"
+[[experiment]]
+name = "flows"
+title = "one flow"
+workload = "flow"
+figure = "throughput"
+repetitions = 2
+"#;
+
+/// Runs the study between two commands that write their names into a file.
+fn between(folder: &tempfile::TempDir, after: &str) -> (common::Run, PathBuf) {
+    let study = folder.path().join("pairs.toml");
+    fs::write(&study, STUDY).unwrap();
+    let log = folder.path().join("log");
+    let runs = folder.path().join("runs");
+    let before = format!("echo before >> {}", log.display());
+    let after = format!("echo after >> {}; {after}", log.display());
+    let arguments =
+        ["study", "run", study.to_str().unwrap(), "--to", "localhost", "--runs", runs.to_str().unwrap()];
+    let ended = run(&[arguments.as_slice(), &["--before", &before, "--after", &after]].concat());
+    let made = fs::read_dir(&runs).unwrap().flatten().next().unwrap().path();
+    (ended, made)
+}
+
+#[test]
+fn two_commands_are_measured_in_pairs_and_the_first_is_left_in_force() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ended, made) = between(&folder, "true");
+    let text = ended.ok();
+    assert!(text.contains("(2 pairs, range"), "{text}");
+    assert!(text.contains("2 pairs of trials have a probability by chance of 0.5 at least"), "{text}");
+    let log = fs::read_to_string(folder.path().join("log")).unwrap();
+    let said: Vec<&str> = log.lines().collect();
+    assert_eq!(said.last(), Some(&"before"), "restored: {said:?}");
+    assert!(said.contains(&"after") && said.windows(2).all(|pair| pair[0] != pair[1]), "in turn: {said:?}");
+    let document = serde_json::from_str(&fs::read_to_string(made.join("run.json")).unwrap()).unwrap();
+    assert_valid("run", &document);
+
+    let made = made.to_str().unwrap();
+    let compared = run(&["study", "compare", made, "treatment=before", "treatment=after"]);
+    for line in
+        compared.ok().lines().filter(|line| !line.starts_with("note:") && !line.starts_with("unknown"))
+    {
+        assert!(line.chars().count() <= 80 || line.contains(made), "{line}");
+    }
+    assert!(
+        compared.stdout.contains("* range of fewer than six pairs: proves nothing"),
+        "{}",
+        compared.stdout
+    );
+    run(&["study", "compare", made, "treatment=before", "treatment=later"])
+        .refused(2, &["has no treatment=later; it has treatment=before|after"]);
+    run(&["study", "compare", made, "treatment=before"]).refused(2, &["write two"]);
+    // The same run on both sides: nothing is claimed, and what would help is said.
+    let same = run(&["study", "compare", made, made, "--json"]).json();
+    assert_eq!(same["notices"][0]["id"], "one-run-each");
+    assert!(same["cells"].as_array().unwrap().iter().all(|cell| cell["verdict"] == "unknown"), "{same}");
+}
+
+#[test]
+fn a_command_that_fails_fails_its_trials_and_is_quoted() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ended, made) = between(&folder, "echo no such key >&2; exit 3");
+    assert_eq!(ended.code(), 8, "{}", ended.stderr);
+    let trials = fs::read_to_string(made.join("trials.jsonl")).unwrap();
+    assert_eq!(trials.matches("no such key").count(), 2, "{trials}");
+    assert_eq!(trials.matches("\"complete\":true").count(), 2, "those of the other command ran: {trials}");
+    let log = fs::read_to_string(folder.path().join("log")).unwrap();
+    assert_eq!(log.lines().last(), Some("before"));
+}
