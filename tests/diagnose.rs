@@ -122,12 +122,41 @@ fn lab_file(folder: &Path, name: &str, row: &Row) -> PathBuf {
 
 /// Diagnoses a row's path in a lab of its own.
 fn diagnose(row: &Row) -> Value {
+    within("diagnose", row, &["--budget", "10s"])
+}
+
+/// The document of a command over a row's path, in a lab of its own.
+fn within(verb: &str, row: &Row, more: &[&str]) -> Value {
     let folder = tempfile::tempdir().unwrap();
     let path = lab_file(folder.path(), &format!("limit-{}", row.name), row);
-    let mut command = clearstream(&["diagnose", "--json", "--budget", "10s", "--lab"]);
-    command.arg(path).args(row.options.split_whitespace());
+    let mut command = clearstream(&[verb, "--json"]);
+    command.args(more).arg("--lab").arg(path).args(row.options.split_whitespace());
     finish(command.spawn().unwrap(), Duration::from_secs(60)).json()
 }
+
+/// Why this machine could not make a limit now, by what was not diagnosed:
+/// `None` when it did.
+fn not_made(row: &Row, document: &Value) -> Option<String> {
+    let (cause, sentence) = first_cause(document);
+    if cause == "contention" {
+        // As many tasks want a core as the diagnosis says.
+        let load = fs::read_to_string("/proc/loadavg").unwrap();
+        let running: usize = load.split(['/', ' ']).nth(3).unwrap().parse().unwrap();
+        let cores = std::thread::available_parallelism().unwrap().get();
+        return (running > cores).then(|| format!("{running} tasks on {cores} cores: {sentence}"));
+    }
+    // Packets steered to the reader's core: without that the flow must be faster.
+    row.receive_cores?;
+    let free = Row { receive_cores: None, ..*row };
+    let rate = |document: &Value, key: &str| document.pointer(key).and_then(Value::as_f64).unwrap();
+    let without = rate(&within("flow", &free, &["-t", "2s", "-O", "500ms"]), "/summary/goodput_bps");
+    let with = rate(document, "/observed_bps");
+    (with > 0.85 * without)
+        .then(|| format!("{:.1} Gb/s with it and {:.1} without: no collision", with / 1e9, without / 1e9))
+}
+
+/// How often a limit that the machine did not make is made again.
+const ATTEMPTS: usize = 3;
 
 fn first_cause(document: &Value) -> (String, String) {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -152,19 +181,112 @@ fn root_every_limit_that_is_made_is_named_first() {
         let (mut right, mut longest, mut last) = (0, Duration::ZERO, String::new());
         for _ in 0..repeats() {
             let begun = Instant::now();
-            let document = diagnose(row);
-            longest = longest.max(begun.elapsed());
-            let (cause, sentence) = first_cause(&document);
-            last = format!("{cause}: {sentence}");
-            if cause == row.cause && row.words.iter().all(|word| sentence.contains(word)) {
-                right += 1;
-            } else {
-                wrong.push(format!("{}: {last}\n{:#}", row.name, document["primary"]));
+            for attempt in 1..=ATTEMPTS {
+                let document = diagnose(row);
+                longest = longest.max(begun.elapsed());
+                let (cause, sentence) = first_cause(&document);
+                last = format!("{cause}: {sentence}");
+                if cause == row.cause && row.words.iter().all(|word| sentence.contains(word)) {
+                    right += 1;
+                    break;
+                }
+                let Some(why) = not_made(row, &document) else {
+                    wrong.push(format!("{}: {last}\n{:#}", row.name, document["primary"]));
+                    break;
+                };
+                println!("{:<16} attempt {attempt} of {ATTEMPTS}, not made here: {why}", row.name);
             }
         }
         println!("{:<16} {right:>4}/{:<2} {:>7.1} s  {last}", row.name, repeats(), longest.as_secs_f64());
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// bbr over a veth pair of this machine, where cubic carries several times as
+/// much: it is named when the experiment with cubic shows that, and a full path
+/// never.
+#[test]
+fn root_a_congestion_control_that_holds_the_path_back_is_named() {
+    let _alone = MACHINE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let known = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
+    if !known.split_whitespace().any(|name| name == "bbr") {
+        println!("this kernel has no bbr: {known}");
+        return;
+    }
+    let row = row("bbr", "", "-C bbr -t 2s -O 500ms", "congestion-control");
+    let document = within("diagnose", &row, &["--budget", "12s"]);
+    let (cause, sentence) = first_cause(&document);
+    let experiments = document["experiments"].as_array().cloned().unwrap_or_default();
+    let rate = |value: &Value| value["goodput_bps"].as_f64().unwrap();
+    let asked = experiments
+        .iter()
+        .filter(|experiment| experiment["kind"] == "again")
+        .map(rate)
+        .fold(document["observed_bps"].as_f64().unwrap(), f64::max);
+    let other = experiments.iter().find(|experiment| experiment["kind"] == "other-congestion-control");
+    if other.is_some_and(|other| rate(other) > 1.25 * asked) {
+        let allowed = ["congestion-control", "contention"];
+        assert!(allowed.contains(&cause.as_str()), "{cause}: {sentence}\n{document:#}");
+    } else {
+        println!("cubic carries no more here: {cause}: {sentence}");
+    }
+    let exceeded = experiments.iter().any(|experiment| {
+        experiment["kind"] != "reverse" && experiment["kind"] != "again" && rate(experiment) > 1.25 * asked
+    });
+    assert!(!(exceeded && cause == "path-capacity"), "{document:#}");
+}
+
+/// A control group that may use half a core, made by hand; the quota is named,
+/// and with it the group.
+#[test]
+fn root_a_quota_of_a_control_group_is_named() {
+    let _alone = MACHINE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let root = Path::new("/sys/fs/cgroup");
+    let unified = root.join("cgroup.controllers").exists();
+    let name = format!("clearstream-quota-{}", std::process::id());
+    let group = if unified { root.join(&name) } else { root.join("cpu").join(&name) };
+    if fs::create_dir(&group).is_err() {
+        println!("no control group can be made here");
+        return;
+    }
+    let set = if unified {
+        let _ = fs::write(root.join("cgroup.subtree_control"), "+cpu");
+        fs::write(group.join("cpu.max"), "50000 100000")
+    } else {
+        fs::write(group.join("cpu.cfs_quota_us"), "50000")
+    };
+    if set.is_ok() {
+        let mut command = std::process::Command::new("sh");
+        command
+            .args(["-c", "echo $$ > \"$0\"/cgroup.procs; exec \"$@\""])
+            .arg(&group)
+            .arg(env!("CARGO_BIN_EXE_clearstream"))
+            .args(["diagnose", "localhost", "--json", "--budget", "5s", "-t", "2s", "-O", "300ms"])
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped());
+        let document = finish(command.spawn().unwrap(), Duration::from_secs(60)).json();
+        let found = &document["primary"]["found"];
+        assert_eq!(found["cause"]["kind"], "cpu-quota", "{:#}", document["primary"]);
+        assert_eq!(found["cause"]["quota_millicores"], 500);
+        assert!(found["cause"]["group"].as_str().unwrap().ends_with(&name));
+        assert_eq!(found["fault"], true);
+    } else {
+        println!("this machine has no CPU quotas");
+    }
+    fs::remove_dir(&group).unwrap();
+}
+
+/// Loopback as it is: whatever the machine does meanwhile, no program and no
+/// path is at fault.
+#[test]
+fn loopback_accuses_nobody() {
+    let _alone = MACHINE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let document =
+        run(&["diagnose", "localhost", "--json", "--budget", "5s", "-t", "2s", "-O", "500ms"]).json();
+    let fault = document["primary"]["found"]["fault"].as_bool();
+    assert_ne!(fault, Some(true), "{:#}", document["primary"]);
+    let stages = document["stages"].as_array().unwrap();
+    assert!(stages.iter().filter(|stage| stage["limiting"] == true).count() <= 1, "{stages:#?}");
 }
 
 /// Full at 300 Mb/s with room in every buffer: the path is the limit, and no
@@ -176,7 +298,10 @@ fn root_a_path_used_to_its_capacity_accuses_nobody() {
     let healthy = Row { name: "healthy", ..*healthy };
     let mut accused = Vec::new();
     for _ in 0..2 * repeats() {
-        let document = diagnose(&healthy);
+        let mut document = diagnose(&healthy);
+        if not_made(&healthy, &document).is_some() {
+            document = diagnose(&healthy);
+        }
         let fault = document["primary"]["found"]["fault"].as_bool();
         if fault != Some(false) || !document["secondary"].is_null() {
             accused.push(format!("{:#}\n{:#}", document["primary"], document["secondary"]));

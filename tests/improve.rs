@@ -29,7 +29,7 @@ fn root_untuned_hosts_are_tuned_step_by_step_and_proven_better() {
     let improved = || {
         let mut command = clearstream(&["improve", "--lab", "wan-1650km-defaults", "--json", "--pairs", "5"]);
         command
-            .args(["-t", "1s", "-O", "1s", "--diagnosis-budget", "15s", "--budget", "30s", "--html"])
+            .args(["-t", "1s", "-O", "1s", "--diagnosis-budget", "15s", "--budget", "70s", "--html"])
             .arg(&page);
         command.env("CLEARSTREAM_PLANS", folder.path());
         finish(command.spawn().unwrap(), Duration::from_secs(240)).json()

@@ -1,10 +1,12 @@
 //! ClearStream beside its peers, interleaved on one machine; writes
 //! `bench/RESULTS.md`: the flow engine beside iperf3, iperf and nuttcp, and
-//! the software RNIC beside bare TCP, libfabric and UCX.
+//! the software RNIC beside bare TCP, libfabric and UCX. `diagnosis` instead makes
+//! causes with plain tools and counts what `clearstream diagnose` calls them.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod diagnosis;
 mod error;
 mod fingerprint;
 mod parse;
@@ -136,6 +138,7 @@ fn main() -> ExitCode {
         Some((word, words)) if word == "bare" => Some(rdma::bare::main(words)),
         Some((word, words)) if word == "iwarp" => Some(rdma::ours::main(words)),
         Some((word, _)) if word == "calls" => Some(rdma::calls::main()),
+        Some((word, words)) if word == "diagnosis" => return finish(diagnosis::main(words)),
         _ => None,
     };
     if let Some(outcome) = end {
@@ -147,7 +150,11 @@ fn main() -> ExitCode {
             |()| ExitCode::SUCCESS,
         );
     }
-    match Plan::read(arguments.into_iter()).and_then(|plan| compare(&plan)) {
+    finish(Plan::read(arguments.into_iter()).and_then(|plan| compare(&plan)))
+}
+
+fn finish(outcome: Result<(), BenchError>) -> ExitCode {
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bench: {error}");

@@ -9,7 +9,7 @@ use std::{
 
 use clearstream_control::{Peer, pairing::Pairing, ssh_command, tls};
 use clearstream_lab::{LabError, OwnedLab, RunningLab};
-use clearstream_schema::lab::DelayLineStats;
+use clearstream_schema::{BitRate, lab::DelayLineStats};
 
 use crate::{exit::CommandError, output, verbs::lab::keeper_command};
 
@@ -97,6 +97,14 @@ impl Endpoints {
             )),
             (None, Some(name)) => Self::in_lab(name, path),
             (Some(host), None) => Self::to_host(host, path),
+        }
+    }
+
+    /// Rate of the one link of a lab, where there is one and it has a rate.
+    pub fn line_rate(&self) -> Option<BitRate> {
+        match self.lab.as_ref()?.file().links.as_slice() {
+            [link] => link.rate,
+            _ => None,
         }
     }
 

@@ -24,6 +24,9 @@ pub struct Evidence {
     pub flows: Vec<FlowObservation>,
     /// Rate that is wanted of the path, where it was told.
     pub goal: Option<BitRate>,
+    /// Rate of the line between the hosts, where a lab says it.
+    #[serde(default)]
+    pub line_rate: Option<BitRate>,
     /// What could not be gathered.
     pub notices: Vec<Notice>,
 }
@@ -123,6 +126,7 @@ impl Evidence {
                 failure: None,
             }],
             goal: None,
+            line_rate: None,
             notices: vec![notice],
         })
     }

@@ -5,7 +5,7 @@ use clearstream_schema::diagnosis::{
 };
 use clearstream_schema::flow::FlowConfig;
 
-use crate::{Evidence, causes, facts::Facts, stages, suggestions};
+use crate::{Evidence, causes, facts::Facts, gain, stages, suggestions};
 
 /// Explains what limits the flow that was asked for.
 pub fn explain(evidence: &Evidence) -> Diagnosis {
@@ -13,6 +13,7 @@ pub fn explain(evidence: &Evidence) -> Diagnosis {
     let (verdict, secondary) = judge(&facts);
     let mut stages = stages::all(&facts, &verdict);
     stages::mark_pcie(&facts, &mut stages, &verdict);
+    let gain = gain::range(&facts, &verdict);
     let experiments = evidence
         .flows
         .iter()
@@ -28,7 +29,8 @@ pub fn explain(evidence: &Evidence) -> Diagnosis {
         flow: facts.config.clone(),
         observed_bps: facts.goodput_bps,
         min_rtt_ns: facts.min_rtt_ns,
-        gain_bound_bps: stages::gain_bound_bps(&stages, facts.goodput_bps),
+        gain_bound_bps: gain.as_ref().and_then(|gain| Some(gain.at_most.as_ref()?.rate_bps)),
+        gain,
         suggestions: suggestions::suggest(&facts, &verdict, &secondary),
         primary: verdict,
         secondary,
@@ -43,7 +45,7 @@ fn judge(facts: &Facts<'_>) -> (Verdict, Vec<Finding>) {
         because,
         experiment: Box::new(suggestions::most_informative(facts)),
     };
-    let (limit, others) = causes::find(facts);
+    let causes::Found { limit, others, refuted } = causes::find(facts);
     match limit {
         // A packet size that does not pass is seen without any sample.
         Some(finding) if matches!(finding.cause, Cause::PathMtu { .. }) => (Verdict::Found(finding), others),
@@ -63,6 +65,7 @@ fn judge(facts: &Facts<'_>) -> (Verdict, Vec<Finding>) {
             )),
             others,
         ),
+        _ if !refuted.is_empty() => (unknown(refuted.join("; ")), others),
         _ => {
             let because = format!(
                 "{} of the congestion window in flight, window waited for {} of the time, no thread saturated, \
@@ -97,6 +100,7 @@ fn without_flow(evidence: &Evidence) -> Diagnosis {
         secondary: Vec::new(),
         stages: Vec::new(),
         gain_bound_bps: None,
+        gain: None,
         suggestions: Vec::new(),
         experiments: Vec::new(),
         notices: evidence.notices.clone(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clearstream_schema::{
-    counters::CoreCounters,
+    counters::{CoreCounters, CpuThrottling},
     diagnosis::{End, EvidenceItem, ExperimentKind, Role},
     flow::{Direction, FlowConfig, FlowInterval, Interval, SideInterval},
     host::{HostReport, Nic},
@@ -11,7 +11,10 @@ use clearstream_schema::{
 };
 
 use crate::{
-    Evidence, FlowObservation, hosts,
+    Evidence, FlowObservation,
+    each::{self, EachFlow},
+    hosts,
+    load::{self, Load},
     series::{SenderSample, ThreadShares, median},
 };
 
@@ -37,6 +40,10 @@ pub(crate) struct Part<'a> {
     pub(crate) counters: BTreeMap<&'a str, u64>,
     /// Time of its cores over all intervals.
     pub(crate) cores: Vec<CoreCounters>,
+    /// Who else used its cores.
+    pub(crate) load: Option<Load>,
+    /// What a CPU quota withheld.
+    pub(crate) throttling: Option<CpuThrottling>,
 }
 
 impl Part<'_> {
@@ -62,6 +69,16 @@ impl Part<'_> {
         self.shares_of(core, |core| {
             core.user_ns + core.system_ns + core.softirq_ns + core.irq_ns + core.steal_ns
         })
+    }
+
+    /// Share of a core's time that the hypervisor took.
+    pub(crate) fn core_stolen(&self, core: u32) -> Option<f64> {
+        self.shares_of(core, |core| core.steal_ns)
+    }
+
+    /// Share of the time that the flow's threads had work, 0 without samples.
+    pub(crate) fn runnable(&self) -> f64 {
+        self.thread.map_or(0.0, ThreadShares::runnable)
     }
 
     /// Share of a core's time in softirqs and interrupts.
@@ -122,6 +139,10 @@ pub(crate) struct Facts<'a> {
     /// Core that takes the receiver's packets, with its share of the samples.
     pub(crate) incoming_core: Option<(u32, f64)>,
     pub(crate) one_machine: bool,
+    /// Each flow by itself.
+    pub(crate) each: Vec<EachFlow>,
+    /// Congestion control of the sending sockets, as the kernel named it.
+    pub(crate) congestion_control: Option<String>,
 }
 
 fn most(values: impl Iterator<Item = Option<u32>>) -> Option<(u32, f64)> {
@@ -134,7 +155,7 @@ fn most(values: impl Iterator<Item = Option<u32>>) -> Option<(u32, f64)> {
     Some((value, f64::from(count) / f64::from(all)))
 }
 
-fn of_end(interval: &Interval, end: End) -> &SideInterval {
+pub(crate) fn of_end(interval: &Interval, end: End) -> &SideInterval {
     match end {
         End::Client => &interval.client,
         End::Server => &interval.server,
@@ -209,6 +230,8 @@ fn part<'a>(role: Role, end: End, evidence: &'a Evidence, used: &[&'a Interval])
         lost_packets: interface.and_then(|name| lost.get(name)).copied().unwrap_or(0),
         counters,
         cores: cores.into_values().collect(),
+        load: None,
+        throttling: load::throttling(sides()),
     }
 }
 
@@ -225,7 +248,11 @@ fn summed_threads<'a>(sides: impl Iterator<Item = &'a SideInterval>) -> Option<T
 impl<'a> Facts<'a> {
     /// Facts of the flow diagnosed; `None` when there is no flow at all.
     pub(crate) fn of(evidence: &'a Evidence) -> Option<Self> {
-        let observed = asked(evidence)?;
+        Some(Self::of_flow(evidence, asked(evidence)?))
+    }
+
+    /// Facts of one of the flows, an experiment for instance.
+    pub(crate) fn of_flow(evidence: &'a Evidence, observed: &'a FlowObservation) -> Self {
         let config = &observed.config;
         let (sending, receiving) = match config.direction {
             Direction::Forward | Direction::Both => (End::Client, End::Server),
@@ -261,10 +288,26 @@ impl<'a> Facts<'a> {
                 of_end(interval, receiving).flows.iter().map(|flow| flow.incoming_core)
             })),
             one_machine,
+            each: each::flows(&used, sending, receiving),
+            congestion_control: effective_congestion_control(observed, sending),
         };
+        facts.read_load(&used);
         facts.read_sockets(observed, sending, receiving);
         facts.min_rtt_ns = facts.shortest(observed);
-        Some(facts)
+        facts
+    }
+
+    /// On one machine each end sees the agent of the other as a process.
+    fn read_load(&mut self, used: &[&Interval]) {
+        let sides = |end: End| used.iter().map(move |interval| of_end(interval, end));
+        let (sender, receiver) = (self.sender.end, self.receiver.end);
+        let mut agents = [load::agents(sides(sender)), load::agents(sides(receiver))];
+        if self.one_machine {
+            let all = agents[0].union(&agents[1]).copied().collect();
+            agents = [all, agents[1].union(&agents[0]).copied().collect()];
+        }
+        self.sender.load = Load::of(sides(sender), &agents[0]);
+        self.receiver.load = Load::of(sides(receiver), &agents[1]);
     }
 
     fn read_sockets(&mut self, observed: &FlowObservation, sending: End, receiving: End) {
@@ -388,10 +431,30 @@ impl<'a> Facts<'a> {
         }
     }
 
+    /// Both ends, the sender first.
+    pub(crate) fn parts(&self) -> [&Part<'a>; 2] {
+        [&self.sender, &self.receiver]
+    }
+
+    /// A path of microseconds: its round trip is the hosts' own work.
+    pub(crate) fn is_local(&self) -> bool {
+        self.base_rtt_ns() < 1_000_000
+    }
+
     /// Goodput of an experiment.
     pub(crate) fn experiment(&self, kind: ExperimentKind) -> Option<&FlowObservation> {
         self.evidence.flows.iter().find(|flow| flow.kind == kind && flow.goodput_bps() > 0.0)
     }
+}
+
+fn effective_congestion_control(observed: &FlowObservation, sending: End) -> Option<String> {
+    let summary = observed.summary.as_ref()?;
+    let settings = match sending {
+        End::Client => &summary.client_settings,
+        End::Server => &summary.server_settings,
+    };
+    let effective = settings.flows.first().and_then(|flow| flow.congestion_control.clone());
+    effective.or_else(|| observed.config.congestion_control.clone())
 }
 
 /// The flow diagnosed.

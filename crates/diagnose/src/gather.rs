@@ -21,7 +21,10 @@ use clearstream_schema::{
     probe::ProbeConfig,
 };
 
-use crate::{Evidence, FlowObservation, explain, suggestions::variant};
+use crate::{
+    Evidence, FlowObservation, causes::other_congestion_control, experiments::exceeding, explain,
+    facts::Facts, suggestions::variant,
+};
 
 /// Time between samples: no multiple of the periods that programs have, so
 /// that it does not always meet the same part of them.
@@ -31,13 +34,16 @@ const ASKED_MOST: Duration = Duration::from_secs(6);
 const ASKED_LEAST: Duration = Duration::from_secs(2);
 /// Each experiment is measured this long.
 const EXPERIMENT: Duration = Duration::from_secs(3);
+/// Over a path of microseconds every window is found at once.
+const LOCAL_EXPERIMENT: Duration = Duration::from_secs(2);
+const LOCAL_WARM_UP: Duration = Duration::from_millis(500);
 const WARM_UP: Duration = Duration::from_millis(1500);
 /// Starting, connecting and ending a flow.
 const AROUND: Duration = Duration::from_secs(1);
 /// A connected flow of which nothing arrives for so long is given up.
 const SILENCE: Duration = Duration::from_secs(5);
 /// More experiments tell little more.
-const EXPERIMENTS_MOST: usize = 4;
+const EXPERIMENTS_MOST: usize = 5;
 
 /// What to gather.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,6 +54,8 @@ pub struct Plan {
     pub budget: Duration,
     /// Rate that is wanted.
     pub goal: Option<BitRate>,
+    /// Rate of the line between the hosts, where a lab says it.
+    pub line_rate: Option<BitRate>,
     /// Where the server reaches the client, when that is known.
     pub client_address: Option<IpAddr>,
 }
@@ -119,6 +127,7 @@ pub fn gather(
         client: inspect(session.client)?,
         server: inspect(session.server)?,
         goal: plan.goal,
+        line_rate: plan.line_rate,
         ..Evidence::default()
     };
     session.step("probing delay and path MTU both ways");
@@ -188,9 +197,13 @@ fn first(plan: &Plan) -> FlowConfig {
     flow
 }
 
-fn short(mut flow: FlowConfig, asked: &FlowConfig) -> FlowConfig {
-    let length = EXPERIMENT.min(asked.duration.to_std());
-    flow.duration = TimeSpan(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX));
+fn short(mut flow: FlowConfig, asked: &FlowConfig, local: bool) -> FlowConfig {
+    let span = |length: Duration| TimeSpan(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX));
+    let length = if local { LOCAL_EXPERIMENT } else { EXPERIMENT };
+    flow.duration = span(length.min(asked.duration.to_std()));
+    if local {
+        flow.warm_up = span(LOCAL_WARM_UP.min(flow.warm_up.to_std()));
+    }
     flow.bytes = None::<ByteCount>;
     flow
 }
@@ -199,11 +212,20 @@ fn short(mut flow: FlowConfig, asked: &FlowConfig) -> FlowConfig {
 /// limit that was found, then whether flows share it, then the other way.
 fn next(evidence: &Evidence, diagnosis: &Diagnosis, plan: &Plan) -> Option<(ExperimentKind, FlowConfig)> {
     let asked = &evidence.flows.first()?.config;
+    let facts = Facts::of(evidence)?;
     let mut kinds = Vec::new();
     let mut moved = None;
+    let other_control = other_congestion_control(&facts);
+    // What an experiment gave more may be a slow spell of the machine before it.
+    if exceeding(&facts).is_some() {
+        kinds.push(ExperimentKind::Again);
+    }
     match &diagnosis.primary {
         Verdict::Found(finding) => {
             kinds.extend(confirming(&finding.cause, &plan.flow));
+            if other_control.is_some() && may_be_the_congestion_control(&finding.cause) {
+                kinds.push(ExperimentKind::OtherCongestionControl);
+            }
             let other = |remedy: &Remedy| matches!(remedy, Remedy::ChangeFlow { key, .. } if key == "congestion-control");
             if finding.remedies.iter().any(other) {
                 kinds.push(ExperimentKind::OtherCongestionControl);
@@ -229,12 +251,31 @@ fn next(evidence: &Evidence, diagnosis: &Diagnosis, plan: &Plan) -> Option<(Expe
                 || moved.is_some())
     })?;
     let mut flow = variant(kind, asked);
+    if let (ExperimentKind::OtherCongestionControl, Some(other)) = (kind, other_control) {
+        flow.congestion_control = Some(other);
+    }
     match (kind, moved) {
         (ExperimentKind::OtherReceiverCore, Some(core)) => flow.receiver_cores = Some(CoreList(vec![core])),
         (ExperimentKind::OtherSenderCore, Some(core)) => flow.sender_cores = Some(CoreList(vec![core])),
         _ => {}
     }
-    Some((kind, if kind == ExperimentKind::Longer { flow } else { short(flow, asked) }))
+    let local = facts.is_local();
+    Some((kind, if kind == ExperimentKind::Longer { flow } else { short(flow, asked, local) }))
+}
+
+/// Causes that a congestion control may look like; the others are read from
+/// sockets and hosts and do not depend on it.
+fn may_be_the_congestion_control(cause: &Cause) -> bool {
+    matches!(
+        cause,
+        Cause::PathCapacity { .. }
+            | Cause::Loss { .. }
+            | Cause::Policer { .. }
+            | Cause::Cpu { .. }
+            | Cause::SenderApplication { .. }
+            | Cause::ReceiverApplication { .. }
+            | Cause::StillRamping { .. }
+    )
 }
 
 fn confirming(cause: &Cause, asked: &FlowConfig) -> Option<ExperimentKind> {
@@ -249,11 +290,13 @@ fn confirming(cause: &Cause, asked: &FlowConfig) -> Option<ExperimentKind> {
         }
         Cause::SenderApplication { .. } => (asked.burst_flows > 0).then_some(ExperimentKind::WithoutPauses),
         Cause::InterruptCollision { .. }
+        | Cause::SharedCore { .. }
         | Cause::NumaRemote { role: clearstream_schema::diagnosis::Role::Receiver, .. } => {
             Some(ExperimentKind::OtherReceiverCore)
         }
         Cause::NumaRemote { .. } => Some(ExperimentKind::OtherSenderCore),
         Cause::StillRamping { .. } => Some(ExperimentKind::Longer),
+        Cause::Contention { .. } => Some(ExperimentKind::Again),
         _ => None,
     }
 }
@@ -270,6 +313,7 @@ fn name(kind: ExperimentKind) -> &'static str {
         ExperimentKind::OtherReceiverCore => "the reader on another core",
         ExperimentKind::OtherSenderCore => "the writer on another core",
         ExperimentKind::OtherCongestionControl => "another congestion control",
+        ExperimentKind::Again => "the same flow again",
     }
 }
 

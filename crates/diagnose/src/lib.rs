@@ -15,12 +15,16 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod causes;
+mod each;
 mod evidence;
+mod experiments;
 mod explain;
 mod facts;
 pub mod formulas;
+mod gain;
 mod gather;
 mod hosts;
+mod load;
 mod series;
 mod stages;
 mod suggestions;

@@ -1,12 +1,16 @@
 //! The staircase: what every stage between the two programs can carry.
 
-use clearstream_schema::diagnosis::{Cause, Role, Stage, StageName, Verdict};
+use clearstream_schema::diagnosis::{Cause, Role, SharedBy, Stage, StageName, Verdict};
 
 use crate::{
     facts::{Facts, Part},
     formulas, hosts,
     words::{bytes, percent, rate, time},
 };
+
+/// Share of a core below which a rate is not extrapolated to a whole core: what
+/// a light load costs is not what a full one does.
+const EXTRAPOLATED: f64 = 0.5;
 
 /// Rate that needed sizes are computed for: what was asked for; else what
 /// another flow over the same path has shown; else the line rate; else twice
@@ -63,20 +67,27 @@ pub(crate) fn all(facts: &Facts<'_>, verdict: &Verdict) -> Vec<Stage> {
         seen(StageName::ReceiverApplication, facts, "read this much; it was not given more"),
     ];
     for stage in &mut stages {
-        // A model that says less than was seen is wrong by the difference.
-        if let Some(ceiling) = &mut stage.ceiling_bps {
-            *ceiling = ceiling.max(facts.goodput_bps);
+        // A model that says less than was seen does not hold here.
+        if stage.ceiling_bps.is_some_and(|ceiling| ceiling <= facts.goodput_bps) && !stage.at_least {
+            stage.ceiling_bps = Some(facts.goodput_bps);
+            stage.at_least = true;
+            stage.basis = format!("went through, though: {}", stage.basis);
         }
     }
     if let Verdict::Found(finding) = verdict
-        && let Some(name) = limiting(&finding.cause)
+        && let Some(name) = limiting(facts, &finding.cause)
         && let Some(stage) = stages.iter_mut().find(|stage| stage.name == name)
     {
         stage.limiting = true;
         // A core that others share, too, gives less than the flow's own part says.
         let core = matches!(
             finding.cause,
-            Cause::Cpu { .. } | Cause::NumaRemote { .. } | Cause::InterruptCollision { .. }
+            Cause::Cpu { .. }
+                | Cause::NumaRemote { .. }
+                | Cause::InterruptCollision { .. }
+                | Cause::Contention { .. }
+                | Cause::CpuQuota { .. }
+                | Cause::SharedCore { .. }
         );
         if stage.at_least || stage.ceiling_bps.is_none() || core {
             stage.at_least = false;
@@ -87,17 +98,21 @@ pub(crate) fn all(facts: &Facts<'_>, verdict: &Verdict) -> Vec<Stage> {
     stages
 }
 
-/// Lowest known ceiling beside the limiting stage.
-pub(crate) fn gain_bound_bps(stages: &[Stage], observed_bps: f64) -> Option<f64> {
-    stages.iter().any(|stage| stage.limiting).then_some(())?;
-    let others = stages.iter().filter(|stage| !stage.limiting && !stage.at_least);
-    others.filter_map(|stage| stage.ceiling_bps).reduce(f64::min).map(|bound| bound.max(observed_bps))
-}
-
-fn limiting(cause: &Cause) -> Option<StageName> {
+fn limiting(facts: &Facts<'_>, cause: &Cause) -> Option<StageName> {
     let of = |role: &Role, sender, receiver| if *role == Role::Sender { sender } else { receiver };
     Some(match cause {
-        Cause::PathMtu { .. } | Cause::PathCapacity { .. } => StageName::Path,
+        Cause::PathMtu { .. }
+        | Cause::PathCapacity { .. }
+        | Cause::Policer { .. }
+        | Cause::UnevenFlows { shared: SharedBy::Path, .. } => StageName::Path,
+        Cause::UnevenFlows { shared: SharedBy::SenderCore(_), .. } => StageName::SenderCpu,
+        Cause::UnevenFlows { shared: SharedBy::ReceiverCore(_), .. } | Cause::SharedCore { .. } => {
+            StageName::ReceiverCpu
+        }
+        Cause::Contention { end, .. } | Cause::CpuQuota { end, .. } if *end == facts.sender.end => {
+            StageName::SenderCpu
+        }
+        Cause::Contention { .. } | Cause::CpuQuota { .. } => StageName::ReceiverCpu,
         Cause::MemoryPressure { .. } => StageName::ReceiverWindow,
         Cause::Pcie { .. } => return None,
         Cause::LineRate { .. } | Cause::InterfaceLoss { .. } => StageName::Nic,
@@ -106,7 +121,9 @@ fn limiting(cause: &Cause) -> Option<StageName> {
         Cause::ReceiverApplication { .. } => StageName::ReceiverApplication,
         Cause::SenderApplication { .. } => StageName::SenderApplication,
         Cause::Pacing { .. } => StageName::Pacing,
-        Cause::Loss { .. } | Cause::StillRamping { .. } => StageName::CongestionWindow,
+        Cause::Loss { .. } | Cause::StillRamping { .. } | Cause::CongestionControl { .. } => {
+            StageName::CongestionWindow
+        }
         Cause::Cpu { role, .. } | Cause::NumaRemote { role, .. } => {
             of(role, StageName::SenderCpu, StageName::ReceiverCpu)
         }
@@ -166,12 +183,15 @@ fn pacing(facts: &Facts<'_>) -> Stage {
 
 fn thread(facts: &Facts<'_>, part: &Part<'_>, name: StageName) -> Stage {
     match part.thread {
-        Some(thread) if thread.run > 0.02 => stage(
+        Some(thread) if thread.run >= EXTRAPOLATED => stage(
             name,
             Some(facts.goodput_bps / thread.run),
             format!("rate seen / {} of a core per flow", percent(thread.run)),
         ),
-        Some(_) => seen(name, facts, "its thread hardly ran"),
+        Some(thread) => Stage {
+            basis: format!("its thread used {} of a core: too little to say more", percent(thread.run)),
+            ..seen(name, facts, "")
+        },
         None => stage(name, None, "the time of the threads is not known"),
     }
 }
@@ -228,12 +248,14 @@ fn window(facts: &Facts<'_>) -> Stage {
 fn interrupt_core(facts: &Facts<'_>) -> Stage {
     let found = facts.incoming_core.filter(|(_, share)| *share >= 0.6);
     let used = found.and_then(|(core, _)| Some((core, facts.receiver.core_softirq(core)?)));
-    match used.filter(|(_, share)| *share > 0.02) {
+    match used.filter(|(_, share)| *share >= EXTRAPOLATED) {
         Some((core, share)) => stage(
             StageName::ReceiverInterruptCore,
             Some(facts.goodput_bps / share),
             format!("rate seen / {} of core {core} in softirqs", percent(share)),
         ),
-        None => stage(StageName::ReceiverInterruptCore, None, "no single core takes the packets"),
+        None => {
+            stage(StageName::ReceiverInterruptCore, None, "no single core takes the packets, or a light load")
+        }
     }
 }

@@ -10,18 +10,17 @@ use serde_json::Value;
 
 use crate::{
     FlowObservation,
+    causes::other_congestion_control,
+    experiments::BETTER,
     facts::Facts,
     words::{bytes, rate},
 };
-
-/// A result this much higher is no scatter.
-const BETTER: f64 = 1.25;
 
 /// The flow of an experiment on the flow diagnosed.
 pub(crate) fn variant(kind: ExperimentKind, asked: &FlowConfig) -> FlowConfig {
     let mut flow = asked.clone();
     match kind {
-        ExperimentKind::AsAsked => {}
+        ExperimentKind::AsAsked | ExperimentKind::Again => {}
         ExperimentKind::Longer => flow.duration.0 = flow.duration.0.saturating_mul(4),
         ExperimentKind::SeveralFlows => {
             flow.flows = if asked.flows > 1 { 1 } else { 4 };
@@ -46,7 +45,10 @@ pub(crate) fn variant(kind: ExperimentKind, asked: &FlowConfig) -> FlowConfig {
             flow.receiver_work = None;
         }
         ExperimentKind::OtherReceiverCore | ExperimentKind::OtherSenderCore => {}
-        ExperimentKind::OtherCongestionControl => flow.congestion_control = Some("bbr".to_owned()),
+        ExperimentKind::OtherCongestionControl => {
+            let other = if asked.congestion_control.as_deref() == Some("bbr") { "cubic" } else { "bbr" };
+            flow.congestion_control = Some(other.to_owned());
+        }
     }
     flow
 }
@@ -69,6 +71,10 @@ pub(crate) fn result(facts: &Facts<'_>, experiment: &FlowObservation) -> Experim
             format!("the other way gives {figures}: the ends or ways differ")
         }
         ExperimentKind::Reverse => format!("the other way gives {figures}"),
+        ExperimentKind::Again if better || without > BETTER * with => {
+            format!("the same flow again: {figures}: the machine or the path changed meanwhile")
+        }
+        ExperimentKind::Again => format!("the same flow again: {figures}: it repeats"),
         kind => {
             let what = match kind {
                 ExperimentKind::WithoutWindow => "without an explicit window",
@@ -101,6 +107,16 @@ pub(crate) fn most_informative(facts: &Facts<'_>) -> Experiment {
     };
     if !facts.is_long_enough() {
         return of(ExperimentKind::Longer, "longer: at least ten round trips and three samples are needed");
+    }
+    if let Some(other) = other_congestion_control(facts)
+        && facts.experiment(ExperimentKind::OtherCongestionControl).is_none()
+    {
+        let mut experiment = of(
+            ExperimentKind::OtherCongestionControl,
+            &format!("{other}: when it gives more, the congestion control is the limit"),
+        );
+        experiment.flow.congestion_control = Some(other);
+        return experiment;
     }
     if facts.experiment(ExperimentKind::SeveralFlows).is_none() {
         return of(

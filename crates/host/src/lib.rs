@@ -22,8 +22,10 @@ mod nic;
 pub mod parse;
 mod pci;
 pub mod pcie;
+pub mod processes;
 pub mod root;
 pub mod thread;
+pub mod throttling;
 mod topology;
 
 pub use inspect::inspect;

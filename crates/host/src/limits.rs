@@ -57,7 +57,7 @@ pub(crate) fn read(root: &HostRoot, cpu: &CpuInfo, missing: &mut Missing) -> Lim
 
 /// Folders from a process's cgroup up to the root of its hierarchy. Inside a
 /// container the path may name groups that are out of sight: those are absent.
-fn folders(cgroups: &[Cgroup], controller: &str) -> Vec<String> {
+pub(crate) fn folders(cgroups: &[Cgroup], controller: &str) -> Vec<String> {
     let mut folders = Vec::new();
     for group in cgroups {
         let mounts: Vec<String> = if group.controllers.is_empty() {

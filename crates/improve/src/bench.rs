@@ -1,6 +1,9 @@
 //! What the loop needs of two hosts and the path between them.
 
-use std::{sync::atomic::AtomicBool, time::Duration};
+use std::{
+    sync::atomic::AtomicBool,
+    time::{Duration, Instant},
+};
 
 use clearstream_control::PeerError;
 use clearstream_diagnose::GatherError;
@@ -16,14 +19,23 @@ pub trait Bench {
     /// Names of the client's and the server's host.
     fn names(&self) -> (String, String);
 
-    /// What limits the path for this flow; `on_step` hears what is done for
-    /// it and how long the rest takes at most.
+    /// The present: a clock that only goes forward.
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    /// Expected time of one run of the flow, starting and ending included.
+    fn run_time(&self, config: &FlowConfig) -> Duration;
+
+    /// What limits the path for this flow, found within a budget; `on_step` is
+    /// called with what is done and the time that the rest takes at most.
     ///
     /// # Errors
     /// When it could not be found out.
     fn diagnose(
         &mut self,
         config: &FlowConfig,
+        budget: Duration,
         stop: &AtomicBool,
         on_step: &mut dyn FnMut(&str, Duration),
     ) -> Result<Diagnosis, ImproveError>;

@@ -49,7 +49,15 @@ pub fn candidates<B: Bench + ?Sized>(
         add(of_options(&difference(config, &experiment.flow), because));
     }
     add(unpinned(config));
+    add(default_congestion_control(config));
     Ok(found)
+}
+
+/// The hosts' own congestion control, where the flow was given another one.
+fn default_congestion_control(config: &FlowConfig) -> Candidate {
+    let key = "congestion-control".to_owned();
+    let keys = if config.congestion_control.is_some() { vec![(key, Value::Null)] } else { Vec::new() };
+    of_options(&keys, "the congestion control was chosen by hand; the host's own may do better")
 }
 
 fn of_remedy<B: Bench + ?Sized>(

@@ -15,6 +15,9 @@ use clearstream_schema::{
 
 use crate::{Bench, ImproveError};
 
+/// Time that starting, connecting and stopping a run takes beside measuring.
+const OVERHEAD: Duration = Duration::from_millis(600);
+
 /// Two agents and the address between them.
 pub struct PeersBench<'a> {
     client: &'a mut Peer,
@@ -24,6 +27,7 @@ pub struct PeersBench<'a> {
     hosts: (PlanHost, PlanHost),
     diagnosis_budget: Duration,
     goal: Option<BitRate>,
+    line_rate: Option<BitRate>,
 }
 
 impl<'a> PeersBench<'a> {
@@ -41,7 +45,23 @@ impl<'a> PeersBench<'a> {
         goal: Option<BitRate>,
     ) -> Result<Self, ImproveError> {
         let hosts = (plan_host(client)?, plan_host(server)?);
-        Ok(Self { client, server, client_address, server_address, hosts, diagnosis_budget, goal })
+        Ok(Self {
+            client,
+            server,
+            client_address,
+            server_address,
+            hosts,
+            diagnosis_budget,
+            goal,
+            line_rate: None,
+        })
+    }
+
+    /// Sets the rate of the line between the hosts, where a lab says it.
+    #[must_use]
+    pub fn with_line_rate(mut self, line_rate: Option<BitRate>) -> Self {
+        self.line_rate = line_rate;
+        self
     }
 
     fn peer(&mut self, end: End) -> (&mut Peer, &PlanHost) {
@@ -74,16 +94,22 @@ impl Bench for PeersBench<'_> {
         (self.client.name().to_owned(), self.server.name().to_owned())
     }
 
+    fn run_time(&self, config: &FlowConfig) -> Duration {
+        config.warm_up.to_std() + config.duration.to_std() + OVERHEAD
+    }
+
     fn diagnose(
         &mut self,
         config: &FlowConfig,
+        budget: Duration,
         stop: &AtomicBool,
         on_step: &mut dyn FnMut(&str, Duration),
     ) -> Result<Diagnosis, ImproveError> {
         let plan = clearstream_diagnose::Plan {
             flow: config.clone(),
-            budget: self.diagnosis_budget,
+            budget: self.diagnosis_budget.min(budget),
             goal: self.goal,
+            line_rate: self.line_rate,
             client_address: self.client_address,
         };
         let mut last = String::new();

@@ -6,8 +6,8 @@ use std::{
 };
 
 use clearstream_schema::{
-    diagnosis::Diagnosis,
-    flow::{FlowConfig, FlowSummary},
+    diagnosis::{Cause, Diagnosis, Verdict as Limit},
+    flow::{FlowConfig, FlowSummary, Notice},
     improvement::{
         Candidate, DecisionRule, IMPROVEMENT_SCHEMA, Improvement, LoopEnd, Runs, TriedStep, Verdict,
     },
@@ -16,7 +16,7 @@ use clearstream_schema::{
 use crate::{
     Bench, ImproveError, candidates,
     kept::{State, each_alone, together, with_options},
-    trial::{LEAST_PAIRS, LEVEL, LOOKS, Outcome, Rule, measure},
+    trial::{self, LEAST_PAIRS, LEVEL, Outcome, Rule, measure},
 };
 
 /// How the loop works.
@@ -27,7 +27,7 @@ pub struct Options {
     pub pairs: u32,
     /// A gain below it does not matter: 0.02 for 2 %.
     pub threshold_ratio: f64,
-    /// No new change is begun after this time.
+    /// Time for everything: diagnoses, trials and the last comparison.
     pub budget: Duration,
     /// Of the order within pairs.
     pub seed: u64,
@@ -99,7 +99,7 @@ pub fn run<B: Bench>(
             pair_count: options.pairs,
             threshold_ratio: options.threshold_ratio,
             level_ratio: LEVEL,
-            look_count: LOOKS,
+            look_count: trial::LOOKS,
             seed: options.seed,
         },
         requested: config.clone(),
@@ -112,8 +112,9 @@ pub fn run<B: Bench>(
         limit: None,
         notices: Vec::new(),
     };
+    let until = bench.now() + options.budget;
     let mut state = State::new(bench);
-    let looped = Loop { options, stop, until: Instant::now() + options.budget }
+    let looped = Loop { options, stop, until }
         .all(&mut state, &mut found, on_event)
         .and_then(|()| state.keep_all());
     if looped.is_err() {
@@ -123,6 +124,24 @@ pub fn run<B: Bench>(
     looped?;
     found.journals = state.journals();
     Ok(found)
+}
+
+/// Fruitless diagnoses in a row that end the loop.
+const LOOKS: u32 = 2;
+/// The same where the limit is not known, or other processes hide it: that may
+/// pass.
+const LOOKS_UNKNOWN: u32 = 3;
+
+/// Why no further diagnosis is made, after so many fruitless ones.
+fn end_of_looks(diagnosis: &Diagnosis, fruitless: u32) -> Option<LoopEnd> {
+    let (most, end) = match &diagnosis.primary {
+        Limit::Unknown { .. } => (LOOKS_UNKNOWN, LoopEnd::LimitUnknown),
+        Limit::Found(finding) if matches!(finding.cause, Cause::Contention { .. }) => {
+            (LOOKS_UNKNOWN, LoopEnd::LimitUnknown)
+        }
+        Limit::Found(_) => (LOOKS, LoopEnd::NothingLeft),
+    };
+    (fruitless >= most).then_some(end)
 }
 
 struct Loop<'a> {
@@ -140,8 +159,19 @@ impl Loop<'_> {
     ) -> Result<(), ImproveError> {
         let mut kept: Vec<Candidate> = Vec::new();
         found.end = self.steps(state, found, &mut kept, on_event)?;
-        if found.end != LoopEnd::Stopped && !kept.is_empty() {
+        if found.end == LoopEnd::Stopped || kept.is_empty() {
+            return Ok(());
+        }
+        // One step was measured against the beginning already.
+        if self.has_time(state, found, 1) {
             self.confirm(state, found, &kept, on_event)?;
+        } else if kept.len() > 1 {
+            found.notices.push(Notice {
+                id: "not-confirmed".to_owned(),
+                message: "no time was left to measure everything that was kept against the beginning; each \
+                          change was measured against the one before it"
+                    .to_owned(),
+            });
         }
         Ok(())
     }
@@ -157,11 +187,14 @@ impl Loop<'_> {
         let mut tried: Vec<String> = Vec::new();
         // Tried since the last one that was kept, and no worse.
         let mut near: Vec<Candidate> = Vec::new();
+        // Diagnoses in a row that named nothing that was not tried yet.
+        let mut fruitless = 0;
         'diagnosed: loop {
-            if let Some(end) = self.over() {
+            if let Some(end) = self.over(state.bench) {
                 return Ok(end);
             }
-            let diagnosis = state.bench.diagnose(&found.kept, self.stop, &mut |what, left| {
+            let left = self.until.saturating_duration_since(state.bench.now());
+            let diagnosis = state.bench.diagnose(&found.kept, left, self.stop, &mut |what, left| {
                 on_event(Event::Diagnosing { what, left });
             })?;
             if self.stop.load(Ordering::Relaxed) {
@@ -169,14 +202,20 @@ impl Loop<'_> {
             }
             on_event(Event::Diagnosed(&diagnosis));
             found.limit = Some(diagnosis.sentence());
+            let mut tried_now = false;
             for candidate in candidates(state.bench, &diagnosis, &found.kept)? {
                 if tried.contains(&candidate.id) {
                     continue;
                 }
-                if let Some(end) = self.over() {
+                if let Some(end) = self.over(state.bench) {
                     return Ok(end);
                 }
+                // The comparison at the end is needed once something was kept.
+                if !self.has_time(state, found, 1 + usize::from(!kept.is_empty())) {
+                    return Ok(LoopEnd::TimeOver);
+                }
                 tried.push(candidate.id.clone());
+                tried_now = true;
                 let Some(verdict) = self.step(state, found, &diagnosis, &candidate, on_event)? else {
                     return Ok(LoopEnd::Stopped);
                 };
@@ -195,10 +234,15 @@ impl Loop<'_> {
             }
             let all = together(&near, CLOSE_LIMITS);
             if near.len() < 2 || tried.contains(&all.id) {
-                return Ok(LoopEnd::NothingLeft);
+                fruitless = if tried_now { 0 } else { fruitless + 1 };
+                match end_of_looks(&diagnosis, fruitless) {
+                    Some(end) => return Ok(end),
+                    // What was tried did not help: the limit may show better now.
+                    None => continue 'diagnosed,
+                }
             }
-            if let Some(end) = self.over() {
-                return Ok(end);
+            if !self.has_time(state, found, 1 + usize::from(!kept.is_empty())) {
+                return Ok(LoopEnd::TimeOver);
             }
             tried.push(all.id.clone());
             match self.step(state, found, &diagnosis, &all, on_event)? {
@@ -207,7 +251,7 @@ impl Loop<'_> {
                     kept.extend(self.needed(state, found, &diagnosis, &all, &near, on_event)?);
                     near.clear();
                 }
-                Some(_) => return Ok(LoopEnd::NothingLeft),
+                Some(_) => {}
             }
         }
     }
@@ -230,7 +274,7 @@ impl Loop<'_> {
         state.take_back(all)?;
         members.iter().try_for_each(|member| state.put_in_force(member))?;
         for at in (0..members.len()).rev() {
-            if self.over().is_some() {
+            if !self.has_time(state, found, 2) {
                 break;
             }
             let member = Candidate { reason: NEEDED.to_owned(), ..members.remove(at) };
@@ -250,12 +294,19 @@ impl Loop<'_> {
         Ok(members)
     }
 
-    fn over(&self) -> Option<LoopEnd> {
+    fn over<B: Bench>(&self, bench: &B) -> Option<LoopEnd> {
         if self.stop.load(Ordering::Relaxed) {
             Some(LoopEnd::Stopped)
         } else {
-            (Instant::now() >= self.until).then_some(LoopEnd::TimeOver)
+            (bench.now() >= self.until).then_some(LoopEnd::TimeOver)
         }
+    }
+
+    /// Time suffices for so many trials of the least number of pairs.
+    fn has_time<B: Bench>(&self, state: &State<'_, B>, found: &Improvement, trials: usize) -> bool {
+        let runs = self.options.pairs.saturating_mul(2).saturating_mul(trials as u32);
+        let needed = state.bench.run_time(&found.kept).saturating_mul(runs);
+        state.bench.now() + needed <= self.until
     }
 
     /// Measures one change and notes it; `None` when it was stopped.
@@ -303,6 +354,7 @@ impl Loop<'_> {
             pairs: self.options.pairs,
             threshold: self.options.threshold_ratio,
             seed: self.options.seed.wrapping_add(stream),
+            until: Some(self.until),
         }
     }
 

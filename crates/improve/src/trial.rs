@@ -1,7 +1,10 @@
 //! One change measured: runs with and without it in pairs, each pair in a
 //! random order, so that a drift of the machine does not look like an effect.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Instant,
+};
 
 use clearstream_schema::{
     flow::{FlowConfig, FlowSummary},
@@ -44,6 +47,8 @@ pub(crate) struct Rule {
     /// A gain below it does not matter, 0.02 for 2 %.
     pub(crate) threshold: f64,
     pub(crate) seed: u64,
+    /// No pair of runs is begun that would end later.
+    pub(crate) until: Option<Instant>,
 }
 
 /// Measures a candidate against being without it. Afterwards it is in force if
@@ -106,6 +111,10 @@ fn pairs<B: Bench>(
     let (mut before, mut after) = (Runs::default(), Runs::default());
     for look in 0..LOOKS {
         for pair in look * rule.pairs..(look + 1) * rule.pairs {
+            // Runs for which time does not suffice prove nothing, and less is shown.
+            if !fits(state.bench, base, rule) {
+                return Ok(Some(decide(before, after, rule)));
+            }
             let with_first = random.below(2) == 1;
             for with in [with_first, !with_first] {
                 if with {
@@ -128,6 +137,11 @@ fn pairs<B: Bench>(
         }
     }
     Ok(Some(decide(before, after, rule)))
+}
+
+/// A pair of runs ends in time.
+fn fits<B: Bench>(bench: &B, config: &FlowConfig, rule: Rule) -> bool {
+    rule.until.is_none_or(|until| bench.now() + 2 * bench.run_time(config) <= until)
 }
 
 /// Adds what counts of a run.
@@ -194,7 +208,7 @@ fn price(before: &Runs, after: &Runs, gain: f64, seed: u64) -> Option<String> {
 mod tests {
     use super::*;
 
-    const RULE: Rule = Rule { pairs: 5, threshold: 0.02, seed: 1 };
+    const RULE: Rule = Rule { pairs: 5, threshold: 0.02, seed: 1, until: None };
 
     fn runs(goodput: &[f64], cpu: f64, retransmits: f64, rtt: u64) -> Runs {
         let count = goodput.len();

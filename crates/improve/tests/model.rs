@@ -2,268 +2,22 @@
 //! that must be kept and every one that must not.
 #![allow(clippy::unwrap_used)]
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
-};
+mod formula;
 
-use clearstream_control::PeerError;
-use clearstream_improve::{Bench, Event, ImproveError, Options, run};
+use std::{sync::atomic::AtomicBool, time::Duration};
+
+use clearstream_improve::{Bench, Event, Options, run};
 use clearstream_schema::{
-    control::{Failure, FailureKind},
-    diagnosis::{BufferLimit, Cause, DIAGNOSIS_SCHEMA, Diagnosis, End, Finding, Remedy, Role, Verdict},
-    flow::{FlowConfig, FlowSettings, FlowSummary},
+    diagnosis::End,
+    flow::FlowConfig,
     improvement::{Change, LoopEnd, Verdict as Decision},
-    plan::{Setting, Step},
 };
 use clearstream_stats::Random;
 
-const WMEM: &str = "net.ipv4.tcp_wmem";
-const RMEM: &str = "net.ipv4.tcp_rmem";
-
-/// 17 ms and 19 Gb/s; a reader on core 0 (the interrupt core) gets 12 Gb/s at
-/// most, a send buffer of B bytes gives 0.87 B / 17 ms, a receive buffer half of
-/// it per 17 ms.
-struct Model {
-    wmem: [u64; 3],
-    rmem: [u64; 3],
-    journals: BTreeMap<String, (Setting, String)>,
-    /// Journals that are no longer pending.
-    final_journals: BTreeSet<String>,
-    made: usize,
-    random: Random,
-    /// Refuses to set sysctls.
-    refuses: bool,
-    flows: usize,
-    /// Raised after so many flows.
-    stops_after: Option<usize>,
-    diagnoses: usize,
-    /// Every other run is a bad spell: the machine gives this share of the rate.
-    spell: Option<f64>,
-}
-
-impl Model {
-    fn new() -> Self {
-        Self {
-            wmem: [4096, 16_384, 4_194_304],
-            rmem: [4096, 131_072, 256 << 20],
-            journals: BTreeMap::new(),
-            final_journals: BTreeSet::new(),
-            made: 0,
-            random: Random::new(7),
-            refuses: false,
-            flows: 0,
-            stops_after: None,
-            diagnoses: 0,
-            spell: None,
-        }
-    }
-
-    fn sndbuf_bps(&self) -> f64 {
-        0.87 * self.wmem[2] as f64 * 8.0 / 0.017
-    }
-
-    fn window_bps(&self) -> f64 {
-        0.5 * self.rmem[2] as f64 * 8.0 / 0.017
-    }
-
-    fn place(&mut self, setting: &Setting) -> Option<&mut [u64; 3]> {
-        match setting {
-            Setting::Sysctl(name) if name == WMEM => Some(&mut self.wmem),
-            Setting::Sysctl(name) if name == RMEM => Some(&mut self.rmem),
-            _ => None,
-        }
-    }
-
-    fn set(&mut self, setting: &Setting, text: &str) -> String {
-        let place = self.place(setting).unwrap();
-        let old = place.map(|number| number.to_string()).join(" ");
-        let numbers: Vec<u64> = text.split(' ').map(|number| number.parse().unwrap()).collect();
-        place.copy_from_slice(&numbers);
-        old
-    }
-
-    fn reader_bps(config: &FlowConfig) -> f64 {
-        if config.receiver_cores.as_ref().is_some_and(|cores| cores.0 == [0]) { 12e9 } else { 40e9 }
-    }
-}
-
-fn refused(message: &str) -> ImproveError {
-    let failure = Failure { kind: FailureKind::Unsupported, message: message.to_owned() };
-    ImproveError::Peer(PeerError::Refused { name: "alpha".to_owned(), failure })
-}
-
-impl Bench for Model {
-    fn names(&self) -> (String, String) {
-        ("alpha".to_owned(), "beta".to_owned())
-    }
-
-    fn diagnose(
-        &mut self,
-        config: &FlowConfig,
-        _stop: &AtomicBool,
-        on_step: &mut dyn FnMut(&str, Duration),
-    ) -> Result<Diagnosis, ImproveError> {
-        on_step("a formula", Duration::ZERO);
-        self.diagnoses += 1;
-        let buffer = Finding {
-            cause: Cause::SendBuffer {
-                held_by: BufferLimit::Sysctl {
-                    name: WMEM.to_owned(),
-                    value_bytes: self.wmem[2],
-                    end: End::Client,
-                },
-                buffer_bytes: self.wmem[2],
-                needed_buffer_bytes: 100 << 20,
-                goal_bps: 19e9,
-            },
-            sentence: "the send buffer".to_owned(),
-            fault: true,
-            evidence: Vec::new(),
-            remedies: vec![Remedy::RaiseSysctl {
-                end: End::Client,
-                name: WMEM.to_owned(),
-                field: 2,
-                // For a goal that is soon passed.
-                at_least: 8 << 20,
-            }],
-        };
-        let collision = Finding {
-            cause: Cause::InterruptCollision {
-                end: End::Server,
-                core: 0,
-                softirq_ratio: 0.6,
-                better_cores: vec![1],
-            },
-            sentence: "the reader on the interrupt core".to_owned(),
-            fault: true,
-            evidence: Vec::new(),
-            remedies: vec![
-                // Does nothing, and must not be kept.
-                Remedy::ChangeFlow { key: "dscp".to_owned(), value: 8.into() },
-                Remedy::MoveThread {
-                    role: Role::Receiver,
-                    end: End::Server,
-                    off_core: 0,
-                    to_cores: vec![1, 2],
-                },
-            ],
-        };
-        let mut findings = Vec::new();
-        if self.window_bps() < 19e9 {
-            findings.push(Finding {
-                cause: Cause::StillRamping { needed_ns: 0 },
-                sentence: "the receive window".to_owned(),
-                fault: true,
-                evidence: Vec::new(),
-                remedies: vec![Remedy::RaiseSysctl {
-                    end: End::Server,
-                    name: RMEM.to_owned(),
-                    field: 2,
-                    at_least: 100 << 20,
-                }],
-            });
-        }
-        if self.sndbuf_bps() < 19e9 {
-            findings.push(buffer);
-        }
-        if Self::reader_bps(config) < 19e9 {
-            findings.push(collision);
-        }
-        let path = Finding {
-            cause: Cause::PathCapacity { rate_bps: 19e9, queue_ns: 1_000_000 },
-            sentence: "the path is full".to_owned(),
-            fault: false,
-            evidence: Vec::new(),
-            remedies: Vec::new(),
-        };
-        let mut findings = findings.into_iter();
-        let primary = findings.next().unwrap_or(path);
-        Ok(Diagnosis {
-            schema: DIAGNOSIS_SCHEMA.to_owned(),
-            version: 1,
-            sender_name: "alpha".to_owned(),
-            receiver_name: "beta".to_owned(),
-            sender: End::Client,
-            flow: config.clone(),
-            observed_bps: 1e9,
-            min_rtt_ns: Some(17_000_000),
-            primary: Verdict::Found(primary),
-            secondary: findings.collect(),
-            stages: Vec::new(),
-            gain_bound_bps: None,
-            suggestions: Vec::new(),
-            experiments: Vec::new(),
-            notices: Vec::new(),
-        })
-    }
-
-    fn flow(&mut self, config: &FlowConfig, stop: &AtomicBool) -> Result<FlowSummary, ImproveError> {
-        self.flows += 1;
-        if self.stops_after == Some(self.flows) {
-            stop.store(true, Ordering::Relaxed);
-        }
-        // Noise of 6 %, as on a shared machine.
-        let noise = 0.97 + 0.06 * (self.random.below(1000) as f64 / 1000.0);
-        let spell = self.spell.filter(|_| self.random.below(2) == 0).unwrap_or(1.0);
-        let goodput_bps =
-            self.sndbuf_bps().min(self.window_bps()).min(Self::reader_bps(config)).min(19e9) * noise * spell;
-        Ok(FlowSummary {
-            requested: config.clone(),
-            client_settings: FlowSettings::default(),
-            server_settings: FlowSettings::default(),
-            measured_ns: 1_000_000_000,
-            received_bytes: (goodput_bps / 8.0) as u64,
-            goodput_bps,
-            flow_goodput_bps: vec![goodput_bps],
-            retransmit_count: Some(0),
-            loss_ratio: None,
-            rtt_ns: Some(17_500_000),
-            min_rtt_ns: Some(17_000_000),
-            client_cpu_seconds_per_gb: 0.1,
-            server_cpu_seconds_per_gb: 0.1,
-            cycles_per_byte_ratio: None,
-            zerocopy: None,
-            interrupt_core: None,
-            seen_cores: Vec::new(),
-            notices: Vec::new(),
-            complete: true,
-        })
-    }
-
-    fn read(&mut self, _end: End, setting: &Setting) -> Result<Option<String>, ImproveError> {
-        Ok(self.place(setting).map(|numbers| numbers.map(|number| number.to_string()).join(" ")))
-    }
-
-    fn apply(&mut self, end: End, steps: &[Step]) -> Result<Option<String>, ImproveError> {
-        if self.refuses {
-            return Err(refused("/proc/sys is read-only"));
-        }
-        let Setting::Sysctl(name) = &steps[0].setting else { panic!("{steps:?}") };
-        assert_eq!(end, if name == WMEM { End::Client } else { End::Server });
-        let old = self.set(&steps[0].setting, steps[0].desired.as_deref().unwrap());
-        self.made += 1;
-        let journal = format!("journal-{}", self.made);
-        self.journals.insert(journal.clone(), (steps[0].setting.clone(), old));
-        Ok(Some(journal))
-    }
-
-    fn keep(&mut self, _end: End, journal: &str) -> Result<(), ImproveError> {
-        assert!(self.journals.contains_key(journal), "{journal} is in force");
-        assert!(self.final_journals.insert(journal.to_owned()), "{journal} was kept already");
-        Ok(())
-    }
-
-    fn revert(&mut self, _end: End, journal: &str) -> Result<(), ImproveError> {
-        let (setting, old) = self.journals.remove(journal).expect("a journal in force");
-        self.set(&setting, &old);
-        Ok(())
-    }
-}
+use formula::{DIAGNOSIS, Model, RMEM, WMEM};
 
 fn options() -> Options {
-    Options { pairs: 5, threshold_ratio: 0.02, budget: Duration::from_secs(60), seed: 3 }
+    Options { pairs: 5, threshold_ratio: 0.02, budget: Duration::from_secs(3600), seed: 3 }
 }
 
 /// The reader on the interrupt core, by mistake.
@@ -341,6 +95,53 @@ fn a_healthy_path_is_left_alone() {
     assert_eq!(found.end, LoopEnd::NothingLeft);
 }
 
+/// What is not known is not called nothing: it is looked for again, then said.
+#[test]
+fn an_unknown_limit_is_looked_for_again_and_said() {
+    let mut model = Model { unknown: true, ..Model::new() };
+    let stop = AtomicBool::new(false);
+    let found = run(&mut model, &FlowConfig::default(), &options(), &stop, &mut |_| {}).unwrap();
+    assert_eq!((found.end, model.diagnoses), (LoopEnd::LimitUnknown, 3));
+    assert!(found.limit.unwrap().starts_with("not known"));
+    // While there is time only.
+    let mut model = Model { unknown: true, ..Model::new() };
+    let short = Options { budget: Duration::from_secs(20), ..options() };
+    let found = run(&mut model, &FlowConfig::default(), &short, &stop, &mut |_| {}).unwrap();
+    assert_eq!((found.end, model.diagnoses), (LoopEnd::TimeOver, 2));
+    assert_eq!(model.passed, Duration::from_secs(20));
+}
+
+/// Whatever the budget is: it is kept, and nothing half measured stays.
+#[test]
+fn the_budget_is_the_time_of_everything() {
+    let stop = AtomicBool::new(false);
+    for seconds in [5, 16, 29, 34, 36, 57, 77, 140] {
+        let mut model = Model { spell: Some(0.55), ..Model::new() };
+        let budget = Duration::from_secs(seconds);
+        let found =
+            run(&mut model, &mistuned(), &Options { budget, ..options() }, &stop, &mut |_| {}).unwrap();
+        assert!(model.passed <= budget, "{:?} of {budget:?}", model.passed);
+        assert_eq!(model.journals.len(), found.journals.len(), "{seconds} s");
+        let kept = found.steps.iter().filter(|step| step.verdict == Decision::Kept).count();
+        if seconds < 15 + 20 {
+            assert_eq!(kept, 0, "15 s of diagnosis and 10 runs of 2 s do not fit into {seconds} s");
+        }
+        assert!(kept > 0 || found.journals.is_empty());
+    }
+}
+
+/// A change that did not help: the limit is looked for once more.
+#[test]
+fn after_a_change_that_did_not_help_it_looks_again() {
+    let mut model = Model { refuses: true, ..Model::new() };
+    let stop = AtomicBool::new(false);
+    let config = FlowConfig::default().with("congestion-control", "bbr".into()).unwrap();
+    let found = run(&mut model, &config, &options(), &stop, &mut |_| {}).unwrap();
+    assert!(model.diagnoses > 1, "{}", model.diagnoses);
+    let titles: Vec<&str> = found.steps.iter().map(|step| step.candidate.title.as_str()).collect();
+    assert!(titles.contains(&"congestion-control left out"), "{titles:?}");
+}
+
 #[test]
 fn a_change_that_is_refused_is_a_step_and_the_next_is_tried() {
     let mut model = Model::new();
@@ -415,7 +216,8 @@ fn three_pairs_are_refused_and_time_over_ends_it() {
 #[test]
 fn the_whole_value_of_a_sysctl_is_kept_but_for_the_number_that_was_raised() {
     let mut model = Model::new();
-    let diagnosis = model.diagnose(&FlowConfig::default(), &AtomicBool::new(false), &mut |_, _| {}).unwrap();
+    let diagnosis =
+        model.diagnose(&FlowConfig::default(), DIAGNOSIS, &AtomicBool::new(false), &mut |_, _| {}).unwrap();
     let found = clearstream_improve::candidates(&mut model, &diagnosis, &FlowConfig::default()).unwrap();
     let Change::Setting { end: End::Client, step } = &found[0].changes[0] else { panic!("{found:?}") };
     assert_eq!(step.current.as_deref(), Some("4096 16384 4194304"));

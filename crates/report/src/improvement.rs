@@ -160,6 +160,7 @@ fn subtitle(found: &Improvement) -> String {
 fn end_text(end: LoopEnd) -> &'static str {
     match end {
         LoopEnd::NothingLeft => "nothing was left to try",
+        LoopEnd::LimitUnknown => "nothing was left to try, and what limits the path could not be found out",
         LoopEnd::TimeOver => "the time was over before everything was tried",
         LoopEnd::Stopped => "stopped by hand, the change in test was taken back",
     }

@@ -50,6 +50,64 @@ pub struct CoreCounters {
     pub softnet_squeezed_count: u64,
 }
 
+/// CPU time that the processes of a host used, read from `/proc/PID/stat`
+/// about once a second.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ProcessLoad {
+    /// Time that the figures cover: since the scan before this one.
+    pub elapsed_ns: u64,
+    /// The busiest processes, at most eight, each with a hundredth of a core or more.
+    pub processes: Vec<ProcessTime>,
+    /// CPU time of all other processes together.
+    pub remaining_run_ns: u64,
+}
+
+/// One process and its CPU time, all its threads together.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ProcessTime {
+    /// Process number, as the agent's PID namespace counts.
+    pub pid: u32,
+    /// Its name (`comm`).
+    pub name: String,
+    /// What it is to the flow.
+    pub kind: ProcessKind,
+    /// CPU time, user and system, in steps of a clock tick.
+    pub run_ns: u64,
+    /// Core that its first thread was last seen on.
+    pub core: u32,
+}
+
+/// What a process is to the flow that is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProcessKind {
+    /// The agent that runs the flow, or the program that started it.
+    Agent,
+    /// A kernel thread that processes packets (`ksoftirqd`, threaded NAPI).
+    PacketProcessing,
+    /// A lab's process, which carries the packets of its delay lines.
+    PathEmulation,
+    /// A process that gives way to the flow: policy `SCHED_IDLE`, or nice 15 and more.
+    Background,
+    /// Any other process.
+    Other,
+}
+
+/// What the CPU quota of a control group withheld over an interval (`cpu.stat`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CpuThrottling {
+    /// Control group that has the quota, from the root of its hierarchy.
+    pub group: String,
+    /// Quota in thousandths of a core.
+    pub quota_millicores: u64,
+    /// Enforcement periods (`nr_periods`).
+    pub period_count: u64,
+    /// Periods in which the group was throttled (`nr_throttled`).
+    pub throttled_count: u64,
+    /// Time throttled, all cores together (`throttled_usec`, version 1 `throttled_time`).
+    pub throttled_ns: u64,
+}
+
 /// Counters of one interface (`/proc/net/dev`).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct InterfaceCounters {
@@ -71,6 +129,21 @@ pub struct InterfaceCounters {
     pub send_error_count: u64,
     /// Send drops.
     pub send_drop_count: u64,
+}
+
+impl CpuThrottling {
+    /// What was withheld since `earlier`; all of it when that was another group.
+    pub fn since(&self, earlier: Option<&Self>) -> Self {
+        let before = earlier.filter(|earlier| earlier.group == self.group);
+        let less = |of: fn(&Self) -> u64| of(self).saturating_sub(before.map_or(0, of));
+        Self {
+            group: self.group.clone(),
+            quota_millicores: self.quota_millicores,
+            period_count: less(|throttling| throttling.period_count),
+            throttled_count: less(|throttling| throttling.throttled_count),
+            throttled_ns: less(|throttling| throttling.throttled_ns),
+        }
+    }
 }
 
 impl HostCounters {

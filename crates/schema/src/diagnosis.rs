@@ -44,6 +44,10 @@ pub struct Diagnosis {
     /// give at most. Absent when no other ceiling is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gain_bound_bps: Option<f64>,
+    /// What the flow may reach without its limit, as a range; absent when
+    /// neither end of it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gain: Option<GainRange>,
     /// What to try, the most informative first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub suggestions: Vec<Suggestion>,
@@ -63,6 +67,26 @@ impl Diagnosis {
             Verdict::Unknown { because, .. } => format!("not known: {because}"),
         }
     }
+}
+
+/// What a flow may reach when its primary limit is removed.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct GainRange {
+    /// What an experiment of this run reached, less the scatter of a short flow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_least: Option<GainBound>,
+    /// What the rate of line, card or lab, or the next arithmetic limit, allows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_most: Option<GainBound>,
+}
+
+/// One end of a [`GainRange`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct GainBound {
+    /// As goodput of all flows together.
+    pub rate_bps: f64,
+    /// Experiment or arithmetic that it comes from.
+    pub basis: String,
 }
 
 /// One end of the control sessions.
@@ -242,6 +266,68 @@ pub enum Cause {
         /// The goal.
         goal_bps: f64,
     },
+    /// Packets above a rate are dropped without a queue (a policer).
+    Policer {
+        /// The rate, as goodput of all flows together.
+        rate_bps: f64,
+        /// Bytes sent again / bytes sent.
+        loss_ratio: f64,
+    },
+    /// The congestion control sends less than another one over the same path.
+    CongestionControl {
+        /// The one in force.
+        name: String,
+        /// The one that was tried beside it.
+        other: String,
+        /// What the other one reached.
+        other_bps: f64,
+    },
+    /// Flows of one test differ: some share a slow path or core.
+    UnevenFlows {
+        /// Numbers of the slow flows.
+        slow_flows: Vec<u32>,
+        /// Median rate of a slow flow.
+        slow_bps: f64,
+        /// Median rate of the others.
+        fast_bps: f64,
+        /// What the slow ones share.
+        shared: SharedBy,
+    },
+    /// Other processes hold the cores that the flow's threads need.
+    Contention {
+        /// On this end.
+        end: End,
+        /// The core, where it is a single one.
+        core: Option<u32>,
+        /// Share of the time that the flow's thread waited for a core.
+        waiting_ratio: f64,
+        /// Cores' worth of time that other processes used.
+        foreign_core_count: f64,
+        /// Who, the busiest first.
+        processes: Vec<ProcessShare>,
+    },
+    /// The CPU quota of a control group stops the program.
+    CpuQuota {
+        /// On this end.
+        end: End,
+        /// Control group that has the quota.
+        group: String,
+        /// Quota in thousandths of a core.
+        quota_millicores: u64,
+        /// Enforcement periods in which it was throttled, 0 to 1.
+        throttled_ratio: f64,
+    },
+    /// Writer and reader of one machine share a core.
+    SharedCore {
+        /// The core.
+        core: u32,
+        /// Both were pinned to it; otherwise the scheduler placed them.
+        pinned: bool,
+        /// Share of the core that both use together, 0 to 1.
+        used_ratio: f64,
+        /// Other cores, the nearest first.
+        better_cores: Vec<u32>,
+    },
     /// The path carries no more: its bottleneck's queue is full.
     PathCapacity {
         /// What it carries, as goodput.
@@ -304,6 +390,29 @@ pub enum Cause {
         /// Packets dropped in `netdev_max_backlog` or at the card.
         dropped_packet_count: u64,
     },
+}
+
+/// A process and its share of a core.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ProcessShare {
+    /// Name (`comm`), for several processes of one name once.
+    pub name: String,
+    /// Number of processes of that name.
+    pub process_count: u32,
+    /// Cores' worth of time that they used together.
+    pub core_count: f64,
+}
+
+/// What the slow flows of a test have in common and the fast ones do not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SharedBy {
+    /// A leg of the path: its queue, its delay or its loss.
+    Path,
+    /// The core of the sending threads.
+    SenderCore(u32),
+    /// The core of the receiving threads.
+    ReceiverCore(u32),
 }
 
 /// What holds a buffer or window at its size.
@@ -472,6 +581,8 @@ pub enum ExperimentKind {
     OtherSenderCore,
     /// Another congestion control.
     OtherCongestionControl,
+    /// The same flow again: does the machine give the same twice?
+    Again,
 }
 
 /// What an experiment gave.

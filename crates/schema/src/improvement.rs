@@ -189,6 +189,8 @@ pub struct KeptJournal {
 pub enum LoopEnd {
     /// Nothing is left to try.
     NothingLeft,
+    /// Nothing is left to try, and the last diagnosis did not find the limit.
+    LimitUnknown,
     /// The time that was given is over.
     TimeOver,
     /// Told to stop; the change in test was taken back.

@@ -1,7 +1,7 @@
 //! A diagnosis for people: the limit in one sentence, the staircase, what it
 //! rests on, what to try.
 
-use clearstream_schema::diagnosis::{Diagnosis, Finding, Stage, StageName, Verdict};
+use clearstream_schema::diagnosis::{Diagnosis, Finding, GainBound, GainRange, Stage, StageName, Verdict};
 
 use super::{
     Paint,
@@ -21,12 +21,8 @@ pub fn diagnosis(diagnosis: &Diagnosis, paint: Paint) -> String {
     match &diagnosis.primary {
         Verdict::Found(finding) => {
             text.push_str(&wrapped("limit      ", &finding.sentence, |line| paint.figure(line)));
-            if let Some(bound) =
-                diagnosis.gain_bound_bps.filter(|bound| *bound > 1.02 * diagnosis.observed_bps)
-            {
-                let times = bound / diagnosis.observed_bps.max(1.0);
-                let gain = format!("at most {} ({times:.1} times): the next stage ends there", rate(bound));
-                text.push_str(&wrapped("to gain    ", &gain, str::to_owned));
+            if let Some(gain) = &diagnosis.gain {
+                text.push_str(&wrapped("to gain    ", &range(gain), str::to_owned));
             }
         }
         Verdict::Unknown { because, experiment } => {
@@ -60,6 +56,16 @@ pub fn diagnosis(diagnosis: &Diagnosis, paint: Paint) -> String {
     }
     text.truncate(text.trim_end().len());
     text
+}
+
+/// Both ends of what may be gained, each with where it comes from.
+fn range(gain: &GainRange) -> String {
+    let end = |words: &str, bound: &GainBound| format!("{words} {} ({})", rate(bound.rate_bps), bound.basis);
+    let ends = [
+        gain.at_least.as_ref().map(|bound| end("at least", bound)),
+        gain.at_most.as_ref().map(|bound| end("at most", bound)),
+    ];
+    ends.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 fn head(diagnosis: &Diagnosis) -> String {

@@ -40,7 +40,13 @@ pub fn summary(found: &Improvement, paint: Paint) -> String {
         })
         .collect();
     if rows.is_empty() {
-        text.push_str("nothing was tried: no change that a program can make would help\n");
+        text.push_str(match found.end {
+            LoopEnd::NothingLeft => "nothing was tried: no change that a program can make would help\n",
+            LoopEnd::LimitUnknown => {
+                "nothing was tried: what limits the path could not be found out, so that nothing is known to help\n"
+            }
+            LoopEnd::TimeOver | LoopEnd::Stopped => "nothing was tried\n",
+        });
     } else {
         text.push_str(&table(&[">", "change", ">without", ">with", ">gain", ">p", "verdict"], rows));
         text.push('\n');

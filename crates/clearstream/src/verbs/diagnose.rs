@@ -92,6 +92,7 @@ impl DiagnoseArgs {
             flow: self.config.clone(),
             budget: self.budget.to_std(),
             goal: self.rate,
+            line_rate: ends.line_rate(),
             client_address: ends.client_address,
         };
         if !self.json {

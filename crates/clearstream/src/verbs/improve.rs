@@ -36,7 +36,7 @@ pub struct ImproveArgs {
     /// A gain below this many per cent does not matter
     #[arg(long, value_name = "PERCENT", default_value_t = 2.0)]
     threshold: f64,
-    /// No new change is begun after this time
+    /// Time for everything: diagnoses, trials and the last comparison
     #[arg(long, value_name = "TIME", default_value_t = TimeSpan::from_seconds(900))]
     budget: TimeSpan,
     /// Time of one look at what limits the path
@@ -79,6 +79,7 @@ impl ImproveArgs {
             budget: self.budget.to_std(),
             seed: self.seed,
         };
+        let line_rate = ends.line_rate();
         let mut bench = PeersBench::open(
             &mut ends.client,
             &mut ends.server,
@@ -86,7 +87,8 @@ impl ImproveArgs {
             ends.server_address,
             self.diagnosis_budget.to_std(),
             self.goal,
-        )?;
+        )?
+        .with_line_rate(line_rate);
         let mut view = View::new(&self);
         let found = clearstream_improve::run(&mut bench, &self.config, &options, &stop, &mut |event| {
             view.show(event);
@@ -132,7 +134,7 @@ impl ImproveArgs {
             LoopEnd::Stopped => Err(CommandError::Interrupted(
                 "the change in test was taken back, those kept before stay".to_owned(),
             )),
-            LoopEnd::NothingLeft | LoopEnd::TimeOver => Ok(()),
+            LoopEnd::NothingLeft | LoopEnd::LimitUnknown | LoopEnd::TimeOver => Ok(()),
         }
     }
 }

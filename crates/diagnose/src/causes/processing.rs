@@ -77,6 +77,12 @@ fn reader_finding(facts: &Facts<'_>) -> Finding {
     if let Some(collision) = collision(facts).filter(|_| thread.user < 0.5) {
         return collision;
     }
+    // A reader without a pause of its own that runs for a good part of the time
+    // does not rest: the machine is slow.
+    let by_design = facts.config.receiver_pause.or(facts.config.receiver_work).is_some();
+    if local && !by_design && thread.user < 0.5 && thread.runnable() >= 0.3 {
+        return cpu_finding(facts, receiver);
+    }
     let what = if busy { "computes between its reads" } else { "sleeps or waits between its reads" };
     Finding {
         cause: Cause::ReceiverApplication { computes: busy, thread_share_ratio: thread.run },
@@ -94,7 +100,7 @@ fn reader_finding(facts: &Facts<'_>) -> Finding {
     }
 }
 
-fn thread_item(facts: &Facts<'_>, part: &Part<'_>) -> EvidenceItem {
+pub(super) fn thread_item(facts: &Facts<'_>, part: &Part<'_>) -> EvidenceItem {
     let thread = part.thread.unwrap_or_default();
     let side = if part.role == Role::Sender { "sending" } else { "receiving" };
     facts.sampled(
@@ -269,10 +275,20 @@ fn cpu_finding(facts: &Facts<'_>, part: &Part<'_>) -> Finding {
     let core = part.core.map(|(core, _)| core);
     let side = if part.role == Role::Sender { "sender" } else { "receiver" };
     let at = core.map_or_else(String::new, |core| format!(" (core {core})"));
-    let starved = if thread.wait > 0.2 {
-        format!("; it waited for a core {} of the time, because others had it", percent(thread.wait))
-    } else {
-        String::new()
+    // Where the processes of the host are known, other ones were excluded.
+    let own = part.load.is_some();
+    let starved = match (thread.wait > 0.2, own) {
+        (true, true) => format!(
+            "; it waited for a core {} of the time, which the flow's own other work had",
+            percent(thread.wait)
+        ),
+        (true, false) => {
+            format!(
+                "; it waited for a core {} of the time, because something else had it",
+                percent(thread.wait)
+            )
+        }
+        (false, _) => String::new(),
     };
     let better = core.map(|core| hosts::better_cores(part.host, core, part.nic.and_then(|nic| nic.node)));
     let mut remedies = vec![Remedy::ChangeFlow {
@@ -301,7 +317,7 @@ fn cpu_finding(facts: &Facts<'_>, part: &Part<'_>) -> Finding {
             percent(thread.runnable()),
             rate(facts.goodput_bps / facts.flow_count)
         ),
-        fault: thread.wait > 0.2,
+        fault: thread.wait > 0.2 && !own,
         evidence: vec![
             thread_item(facts, part),
             facts.sampled(

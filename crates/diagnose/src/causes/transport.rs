@@ -1,9 +1,8 @@
-//! Limits that the sockets show: windows, buffers, pacing, loss, the path.
+//! Limits that the sockets show: windows, buffers, pacing, the writing program.
 
-use clearstream_schema::diagnosis::{BufferLimit, Cause, Finding, LossModel, Remedy};
+use clearstream_schema::diagnosis::{BufferLimit, Cause, Finding, Remedy};
 use serde_json::Value;
 
-use super::processing::saturated;
 use crate::{
     facts::Facts,
     formulas, hosts,
@@ -16,11 +15,10 @@ pub(super) const MOST_OF_THE_TIME: f64 = 0.5;
 /// Write queue / send buffer of a socket that takes no more.
 const FULL: f64 = 0.85;
 /// Segments in flight / congestion window of a flow that the window holds.
-const WINDOW_USED: f64 = 0.85;
-/// Time in queues / lowest round-trip time that shows a standing queue.
-const STANDING_QUEUE: f64 = 0.3;
-/// Losses below this share are noise of a moment, of one or two packets.
-const RESENT_MIN: f64 = 2e-6;
+pub(super) const WINDOW_USED: f64 = 0.85;
+
+/// Window / round trip beyond which the window of a local path is not the limit.
+const LOCAL_WINDOW: f64 = 8.0;
 
 /// `SO_MAX_PACING_RATE` is reached.
 pub(super) fn pacing_of_socket(facts: &Facts<'_>) -> Option<Finding> {
@@ -69,6 +67,12 @@ pub(super) fn receiver_window(facts: &Facts<'_>) -> Option<Finding> {
         return None;
     }
     let window = medians.peer_window_max.or(medians.peer_window).unwrap_or(medians.in_flight).max(1.0);
+    // Over microseconds a window closes because the reader's core is late: a
+    // window that would carry several times the rate is not what holds it.
+    let allowed = formulas::window_bps(window, facts.base_rtt_ns()) * facts.flow_count;
+    if facts.is_local() && allowed > LOCAL_WINDOW * facts.goodput_bps {
+        return None;
+    }
     let buffer = medians.receive_buffer.unwrap_or(window / formulas::RECEIVE_SHARE_RATIO);
     let share = (window / buffer.max(1.0)).clamp(0.25, 1.0);
     let goal = goal_bps(facts);
@@ -253,126 +257,6 @@ fn send_buffer_finding(facts: &Facts<'_>, explicit: Option<u64>, buffer: f64, ce
     }
 }
 
-/// A standing queue in front of the bottleneck: the path carries no more.
-pub(super) fn path_capacity(facts: &Facts<'_>) -> Option<Finding> {
-    let queue_ns = facts.queue_ns();
-    let relative = queue_ns as f64 / facts.base_rtt_ns() as f64;
-    let medians = &facts.medians;
-    let held = medians.window_fill >= WINDOW_USED || (medians.not_sent > medians.in_flight && relative > 0.5);
-    // A path of microseconds: what looks like a queue is a host that is late.
-    let own = facts.base_rtt_ns() < 1_000_000 && saturated(facts).is_some();
-    if !held || relative < STANDING_QUEUE || own {
-        return None;
-    }
-    let evidence = vec![
-        facts.sampled(
-            format!(
-                "rtt {} against {} at least: {} of it in a queue",
-                time(medians.rtt_ns as u64),
-                time(facts.base_rtt_ns()),
-                time(queue_ns)
-            ),
-            "median of tcpi_rtt, lowest of tcpi_min_rtt and probe",
-        ),
-        facts.sampled(
-            format!("{} of the congestion window is in flight", percent(medians.window_fill)),
-            "median of tcpi_unacked / tcpi_snd_cwnd",
-        ),
-        facts.sampled(
-            format!("{:.4} % of the bytes were sent again", facts.loss_ratio() * 100.0),
-            "change of tcpi_bytes_retrans / tcpi_bytes_sent",
-        ),
-    ];
-    Some(Finding {
-        cause: Cause::PathCapacity { rate_bps: facts.goodput_bps, queue_ns },
-        sentence: format!(
-            "path capacity: the bottleneck carries {} and has {} of data queued in front of it; no host is at fault",
-            rate(facts.goodput_bps),
-            time(queue_ns)
-        ),
-        fault: false,
-        evidence,
-        remedies: vec![Remedy::Physical {
-            what: "a faster path, or less other traffic on it: hosts cannot give more".to_owned(),
-        }],
-    })
-}
-
-/// Lost packets without a full queue.
-pub(super) fn loss(facts: &Facts<'_>) -> Option<Finding> {
-    let loss = facts.loss_ratio();
-    if loss < RESENT_MIN || saturated(facts).is_some_and(|_| facts.base_rtt_ns() < 1_000_000) {
-        return None;
-    }
-    let (rtt, mss) = (facts.base_rtt_ns(), facts.mss_bytes);
-    let per_flow = |of: fn(f64, u64, f64) -> f64| of(mss, rtt, loss) * facts.flow_count;
-    let (mathis, cubic) = (per_flow(formulas::mathis_bps), per_flow(formulas::cubic_bps));
-    let (bound, model) = if cubic > mathis { (cubic, LossModel::Cubic) } else { (mathis, LossModel::Mathis) };
-    // The bound must explain the rate: a much higher one would not hold it.
-    let held = facts.medians.window_fill >= 0.7 || facts.medians.not_sent > facts.medians.in_flight;
-    if !held || bound > 3.0 * facts.goodput_bps {
-        return None;
-    }
-    let goal = goal_bps(facts);
-    let tolerable = match model {
-        LossModel::Mathis => formulas::mathis_loss_ratio(mss, rtt, goal / facts.flow_count),
-        LossModel::Cubic => formulas::cubic_loss_ratio(mss, rtt, goal / facts.flow_count),
-    };
-    let formula = match model {
-        LossModel::Mathis => "Mathis: MSS / rtt * 1.22 / sqrt(p)",
-        LossModel::Cubic => "CUBIC: 1.054 * rtt^0.75 / p^0.75 segments",
-    };
-    Some(Finding {
-        cause: Cause::Loss {
-            loss_ratio: loss,
-            bound_bps: bound,
-            model,
-            tolerable_ratio: tolerable,
-            goal_bps: goal,
-        },
-        sentence: format!(
-            "loss: {:.4} % of the bytes were lost without a queue to overflow, which allows {} ({formula}); {} tolerate {:.1e} %",
-            loss * 100.0,
-            rate(bound),
-            goal_words(facts),
-            tolerable * 100.0
-        ),
-        fault: true,
-        evidence: vec![
-            facts.sampled(
-                format!("{} of {} sent again", bytes(facts.resent_bytes), bytes(facts.sent_bytes)),
-                "change of tcpi_bytes_retrans and tcpi_bytes_sent",
-            ),
-            facts.sampled(
-                format!("{} of the congestion window is in flight", percent(facts.medians.window_fill)),
-                "median of tcpi_unacked / tcpi_snd_cwnd",
-            ),
-            facts.sampled(
-                format!(
-                    "rtt {} against {} at least: no standing queue",
-                    time(facts.medians.rtt_ns as u64),
-                    time(rtt)
-                ),
-                "median of tcpi_rtt, lowest of tcpi_min_rtt and probe",
-            ),
-        ],
-        remedies: loss_remedies(facts),
-    })
-}
-
-fn loss_remedies(facts: &Facts<'_>) -> Vec<Remedy> {
-    let change = |key: &str, value: Value| Remedy::ChangeFlow { key: key.to_owned(), value };
-    let mut remedies = vec![Remedy::Physical {
-        what: "find where packets are lost: optics, a damaged cable, a policer, a switch with small buffers"
-            .to_owned(),
-    }];
-    remedies.push(change("flows", (facts.config.flows.saturating_mul(4).min(64)).into()));
-    if facts.sender.host.kernel.congestion_controls.iter().any(|name| name == "bbr") {
-        remedies.push(change("congestion-control", "bbr".into()));
-    }
-    remedies
-}
-
 /// The socket had nothing to send for part of the time. Over a long path the
 /// clock of busy time shows it: data is outstanding for a round trip at least.
 pub(super) fn sender_pauses(facts: &Facts<'_>) -> Option<Finding> {
@@ -383,6 +267,12 @@ pub(super) fn sender_pauses(facts: &Facts<'_>) -> Option<Finding> {
 /// The socket has nothing to send, though there is room.
 pub(super) fn sender_application(facts: &Facts<'_>) -> Option<Finding> {
     let medians = &facts.medians;
+    // Over a path of microseconds a writer without a pause of its own shows an
+    // empty socket whenever the machine is slow: only one that hardly runs rests.
+    let rests = facts.sender.runnable() < 0.25 && medians.busy < 0.5;
+    if facts.is_local() && facts.config.burst_flows == 0 && !rests {
+        return None;
+    }
     let empty = medians.buffer_fill.is_none_or(|fill| fill < 0.5) && medians.not_sent < 65_536.0;
     let held = medians.window_fill >= WINDOW_USED;
     (empty && !held && writer_rests(facts)).then(|| sender_application_finding(facts))

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 
 use clearstream_diagnose::{Evidence, FlowObservation};
 use clearstream_schema::{
-    counters::{CoreCounters, InterfaceCounters},
+    counters::{CoreCounters, CpuThrottling, InterfaceCounters, ProcessKind, ProcessLoad, ProcessTime},
     diagnosis::ExperimentKind,
     flow::{
-        FlowConfig, FlowInterval, FlowSettings, FlowSummary, Interval, SideInterval, SocketMemory, ThreadTime,
+        FlowConfig, FlowInterval, FlowSettings, FlowSummary, Interval, SideInterval, SocketMemory,
+        SocketSettings, ThreadTime,
     },
     host::{HostReport, NumaNode, ProcessingUnit},
     tcp_info::TcpInfo,
@@ -53,6 +54,11 @@ pub struct Shown {
     pub receiver_counters: Vec<(&'static str, u64)>,
     pub interface: &'static str,
     pub one_machine: bool,
+    /// Other processes: name, share of a core, core.
+    pub processes: Vec<(&'static str, f64, u32)>,
+    /// Quota in thousandths of a core, share of the periods that it stopped.
+    pub throttled: Option<(u64, f64)>,
+    pub congestion_control: &'static str,
 }
 
 impl Default for Shown {
@@ -87,6 +93,9 @@ impl Default for Shown {
             receiver_counters: Vec::new(),
             interface: "eth0",
             one_machine: false,
+            processes: Vec::new(),
+            throttled: None,
+            congestion_control: "cubic",
         }
     }
 }
@@ -157,6 +166,46 @@ impl Shown {
         }
     }
 
+    /// What the agent with this number sees.
+    fn load(&self, agent: u32) -> ProcessLoad {
+        let process = |pid, name: &str, kind, share: f64, core| ProcessTime {
+            pid,
+            name: name.to_owned(),
+            kind,
+            run_ns: (share * INTERVAL_NS as f64) as u64,
+            core,
+        };
+        let kind = |pid| if pid == agent { ProcessKind::Agent } else { ProcessKind::Other };
+        // On one machine each end sees the other's agent.
+        let agents: &[u32] = if self.one_machine { &[100, 200] } else { &[agent] };
+        let mut processes: Vec<ProcessTime> = agents
+            .iter()
+            .map(|pid| process(*pid, "clearstream", kind(*pid), 0.5, self.writer_core))
+            .collect();
+        for (pid, (name, share, core)) in (300..).zip(&self.processes) {
+            let kind = match *name {
+                "rustc" => ProcessKind::Background,
+                "clearstream-lab" => ProcessKind::PathEmulation,
+                _ => ProcessKind::Other,
+            };
+            processes.push(process(pid, name, kind, *share, *core));
+        }
+        ProcessLoad { elapsed_ns: INTERVAL_NS, processes, remaining_run_ns: 0 }
+    }
+
+    /// Four idle cores.
+    fn idle_cores(&self) -> Vec<CoreCounters> {
+        (0..4).map(|core| CoreCounters { core, idle_ns: INTERVAL_NS, ..CoreCounters::default() }).collect()
+    }
+
+    /// The reader's core among idle ones.
+    fn cores(&self, own: CoreCounters) -> Vec<CoreCounters> {
+        self.idle_cores()
+            .into_iter()
+            .map(|idle| if idle.core == own.core { own.clone() } else { idle })
+            .collect()
+    }
+
     fn side(&self, at: u32, sends: bool) -> SideInterval {
         let (busy, softirq) = self.reader_core_busy;
         let of = |share: f64| (share * INTERVAL_NS as f64) as u64;
@@ -174,7 +223,7 @@ impl Shown {
             start_ns: u64::from(at) * INTERVAL_NS,
             end_ns: u64::from(at + 1) * INTERVAL_NS,
             flows: vec![if sends { self.sending(at) } else { self.receiving() }],
-            cores: if sends { Vec::new() } else { vec![core] },
+            cores: if sends { self.idle_cores() } else { self.cores(core) },
             interfaces: vec![InterfaceCounters {
                 name: self.interface.to_owned(),
                 send_bytes: if sends { self.bytes() } else { 1 },
@@ -182,6 +231,14 @@ impl Shown {
                 ..InterfaceCounters::default()
             }],
             tcp_counters: if sends { BTreeMap::new() } else { counters },
+            process_load: Some(self.load(if sends { 100 } else { 200 })),
+            cpu_throttling: self.throttled.map(|(quota_millicores, share)| CpuThrottling {
+                group: "/job".to_owned(),
+                quota_millicores,
+                period_count: 2,
+                throttled_count: (2.0 * share).round() as u64,
+                throttled_ns: of(share / 2.0),
+            }),
             ..SideInterval::default()
         }
     }
@@ -195,7 +252,11 @@ impl Shown {
             client: self.side(at, true),
             server: self.side(at, false),
         });
-        let settings = |id: &str| FlowSettings { flows: Vec::new(), boot_id: Some(id.to_owned()) };
+        let sockets = SocketSettings {
+            congestion_control: Some(self.congestion_control.to_owned()),
+            ..SocketSettings::default()
+        };
+        let settings = |id: &str| FlowSettings { flows: vec![sockets.clone()], boot_id: Some(id.to_owned()) };
         FlowObservation {
             kind: ExperimentKind::AsAsked,
             config: self.config.clone(),
@@ -225,6 +286,11 @@ impl Shown {
         }
     }
 
+    /// The flow as an experiment of this kind.
+    pub fn experiment(&self, kind: ExperimentKind) -> FlowObservation {
+        FlowObservation { kind, ..self.flow() }
+    }
+
     /// Evidence of this flow between two hosts of four cores.
     pub fn evidence(&self) -> Evidence {
         Evidence {
@@ -234,6 +300,27 @@ impl Shown {
             ..Evidence::default()
         }
     }
+}
+
+/// Flows that ran side by side, as one test of them all.
+pub fn together(flows: &[Shown]) -> FlowObservation {
+    let each: Vec<FlowObservation> = flows.iter().map(Shown::flow).collect();
+    let mut all = each[0].clone();
+    all.config.flows = u32::try_from(flows.len()).unwrap();
+    for (number, one) in (0..).zip(&each) {
+        for (sum, interval) in all.intervals.iter_mut().zip(&one.intervals) {
+            for (sum, side) in [(&mut sum.client, &interval.client), (&mut sum.server, &interval.server)] {
+                if number == 0 {
+                    sum.flows.clear();
+                }
+                sum.flows
+                    .extend(side.flows.iter().cloned().map(|flow| FlowInterval { flow: number, ..flow }));
+            }
+        }
+    }
+    let summary = all.summary.as_mut().unwrap();
+    summary.goodput_bps = flows.iter().map(|flow| flow.goodput_bps).sum();
+    all
 }
 
 /// A host of 64 GiB and four cores with the buffers of Linux 6.18.
@@ -247,6 +334,7 @@ pub fn host(name: &str) -> HostReport {
     ] {
         host.kernel.sysctls.insert(key.to_owned(), value.to_owned());
     }
+    host.kernel.congestion_controls = ["reno", "cubic", "bbr"].map(str::to_owned).to_vec();
     host.nodes.push(NumaNode {
         node: 0,
         cores: (0..4).collect(),

@@ -3,6 +3,8 @@
 #![allow(unreachable_pub, reason = "a test is a program of its own")]
 
 mod captured;
+mod contention;
+mod experiments;
 mod made;
 mod signatures;
 mod strange;

@@ -2,9 +2,11 @@
 
 use std::{mem, sync::Arc, time::Instant};
 
-use clearstream_host::{HostRoot, counters::CounterReader, thread};
+use clearstream_host::{
+    HostRoot, counters::CounterReader, processes::ProcessScanner, thread, throttling::ThrottlingReader,
+};
 use clearstream_schema::{
-    counters::HostCounters,
+    counters::{CpuThrottling, HostCounters},
     flow::{FlowInterval, SideInterval, ThreadTime, ZerocopyCount},
 };
 use clearstream_sys::{socket as options, tcp_info};
@@ -34,6 +36,9 @@ pub(super) struct Sampler {
     zerocopy: bool,
     root: HostRoot,
     counters: CounterReader,
+    processes: ProcessScanner,
+    throttling: ThrottlingReader,
+    throttled: Option<CpuThrottling>,
     begun: Instant,
     last: Snapshot,
 }
@@ -71,13 +76,26 @@ impl Sampler {
         let mut counters = CounterReader::open(root);
         let now = Instant::now();
         let last = Snapshot::take(now, flows, &mut counters, root);
-        Self { stream, zerocopy, root: root.clone(), counters, begun: now, last }
+        let throttling = ThrottlingReader::open(root);
+        Self {
+            stream,
+            zerocopy,
+            root: root.clone(),
+            counters,
+            processes: ProcessScanner::new(root),
+            throttled: throttling.read(),
+            throttling,
+            begun: now,
+            last,
+        }
     }
 
     /// Data may flow from now on: what the host counted while we waited does
     /// not belong to the test.
     pub(super) fn started(&mut self) {
         self.last.host = self.counters.read();
+        self.throttled = self.throttling.read();
+        self.processes.restart();
     }
 
     /// The first data moved at `begun`.
@@ -113,6 +131,8 @@ impl Sampler {
                 .filter_map(|(now, last)| Some(now.cycles?.saturating_sub(last.cycles.unwrap_or(0))))
                 .reduce(|a, b| a + b),
             tcp_counters: since.tcp,
+            process_load: self.processes.poll(),
+            cpu_throttling: self.throttled(),
         };
         // A thread that has ended keeps its last time.
         for (now, last) in now.times.iter_mut().zip(mem::take(&mut self.last.times)) {
@@ -121,6 +141,14 @@ impl Sampler {
         }
         self.last = now;
         interval
+    }
+
+    /// What a CPU quota withheld since the last call; `None` without a quota.
+    fn throttled(&mut self) -> Option<CpuThrottling> {
+        let now = self.throttling.read()?;
+        let since = now.since(self.throttled.as_ref());
+        self.throttled = Some(now);
+        Some(since)
     }
 
     fn flow(

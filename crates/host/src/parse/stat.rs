@@ -134,6 +134,45 @@ pub fn thread_user_ns(text: &str) -> Result<u64, ParseError> {
     ticks.map(|ticks| ticks.saturating_mul(TICK_NS)).ok_or_else(fail)
 }
 
+/// What `/proc/PID/stat` says of a process's CPU time (proc_pid_stat(5)).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessStat {
+    /// Field 2, without its brackets.
+    pub name: String,
+    /// Fields 14 and 15: user and system time of all its threads.
+    pub run_ns: u64,
+    /// Field 22, which tells two processes of one number apart.
+    pub start_ticks: u64,
+    /// Field 39: core that its first thread was last seen on.
+    pub core: u32,
+    /// Field 9 has `PF_KTHREAD`.
+    pub kernel_thread: bool,
+    /// Field 41 is `SCHED_IDLE`, or field 19 is 15 and more.
+    pub gives_way: bool,
+}
+
+/// Reads `/proc/PID/stat`.
+pub fn process(text: &str) -> Result<ProcessStat, ParseError> {
+    const PF_KTHREAD: u64 = 0x0020_0000;
+    const SCHED_IDLE: u64 = 5;
+    const NICE: i64 = 15;
+    let fail = || ParseError::new("52 fields with the name in brackets", text);
+    let (head, rest) = text.rsplit_once(')').ok_or_else(fail)?;
+    let (_, name) = head.split_once('(').ok_or_else(fail)?;
+    // The first field of the rest is the third of the line.
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3).copied().ok_or_else(fail);
+    let number = |at: usize| field(at)?.parse::<u64>().map_err(|_| fail());
+    Ok(ProcessStat {
+        name: name.to_owned(),
+        run_ns: number(14)?.saturating_add(number(15)?).saturating_mul(TICK_NS),
+        start_ticks: number(22)?,
+        core: u32::try_from(number(39)?).map_err(|_| fail())?,
+        kernel_thread: number(9)? & PF_KTHREAD != 0,
+        gives_way: number(41)? == SCHED_IDLE || field(19)?.parse::<i64>().map_err(|_| fail())? >= NICE,
+    })
+}
+
 /// Time on a core and time waiting for one, both in nanoseconds:
 /// `/proc/PID/task/TID/schedstat` (sched-stats.rst).
 pub fn thread_schedule(text: &str) -> Result<(u64, u64), ParseError> {
@@ -147,6 +186,26 @@ pub fn thread_schedule(text: &str) -> Result<(u64, u64), ParseError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Field numbers of proc_pid_stat(5), each with its own number as value.
+    #[test]
+    fn reads_a_process_by_the_numbers_of_the_manual() {
+        let line = |policy: u64, nice: i64, flags: u64| {
+            let mut fields: Vec<String> = (3..=52).map(|field: u64| field.to_string()).collect();
+            fields[38] = policy.to_string();
+            fields[16] = nice.to_string();
+            fields[6] = flags.to_string();
+            format!("77 (a) b (c)) {}", fields.join(" "))
+        };
+        let hog = process(&line(0, 0, 4_194_304)).unwrap();
+        assert_eq!(hog.name, "a) b (c)");
+        assert_eq!((hog.run_ns, hog.start_ticks, hog.core), (29 * 10_000_000, 22, 39));
+        assert!(!hog.kernel_thread && !hog.gives_way);
+        assert!(process(&line(5, 0, 0)).unwrap().gives_way, "SCHED_IDLE");
+        assert!(process(&line(0, 19, 0)).unwrap().gives_way);
+        assert!(process(&line(0, -5, 69_238_880)).unwrap().kernel_thread, "ksoftirqd's flags");
+        assert!(process("77 (short) R 1 2").is_err() && process("").is_err());
+    }
 
     /// The sample of proc_stat(5), with a second core.
     #[test]

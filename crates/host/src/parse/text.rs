@@ -106,6 +106,33 @@ pub fn cpu_max_millicores(text: &str) -> Result<Option<u64>, ParseError> {
     quota_millicores(quota, period).ok_or_else(fail)
 }
 
+/// Counters of a CPU quota.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CpuStat {
+    /// `nr_periods`.
+    pub period_count: u64,
+    /// `nr_throttled`.
+    pub throttled_count: u64,
+    /// `throttled_usec` of version 2, `throttled_time` of version 1.
+    pub throttled_ns: u64,
+}
+
+/// `cpu.stat` of either version: names and numbers, one pair a line.
+pub fn cpu_stat(text: &str) -> Result<CpuStat, ParseError> {
+    let number = |name: &str| {
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.and_then(|value| value.trim().parse::<u64>().ok())
+    };
+    let nanoseconds =
+        number("throttled_time").or(number("throttled_usec").map(|micros| micros.saturating_mul(1000)));
+    match (number("nr_periods"), number("nr_throttled"), nanoseconds) {
+        (Some(period_count), Some(throttled_count), Some(throttled_ns)) => {
+            Ok(CpuStat { period_count, throttled_count, throttled_ns })
+        }
+        _ => Err(ParseError::new("nr_periods, nr_throttled and throttled_usec", text)),
+    }
+}
+
 /// Quota over period in thousandths of a core: `Some(None)` for the kernel's
 /// -1 (unlimited), `None` when the two make no sense.
 pub fn quota_millicores(quota: i64, period: i64) -> Option<Option<u64>> {

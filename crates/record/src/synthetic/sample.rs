@@ -94,6 +94,8 @@ impl<'a> Series<'a> {
             thread_cpu_ns: 800_000_000 + noise.below(50_000_000),
             cycle_count: None,
             tcp_counters: std::collections::BTreeMap::new(),
+            process_load: None,
+            cpu_throttling: None,
         }
     }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{FlowConfig, ReceiveMethod, SendMethod};
 use crate::{
-    counters::{CoreCounters, InterfaceCounters},
+    counters::{CoreCounters, CpuThrottling, InterfaceCounters, ProcessLoad},
     tcp_info::TcpInfo,
 };
 
@@ -86,6 +86,12 @@ pub struct SideInterval {
     /// CPU cycles of the flow threads, where the counter exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cycle_count: Option<u64>,
+    /// CPU time of the host's processes; in about one interval a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process_load: Option<ProcessLoad>,
+    /// CPU quota of the agent's control group; absent without a quota.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_throttling: Option<CpuThrottling>,
 }
 
 /// One flow, one interval, one side.

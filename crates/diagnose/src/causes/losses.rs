@@ -1,0 +1,119 @@
+//! Lost packets that keep the congestion window small.
+
+use clearstream_schema::diagnosis::{Cause, Finding, LossModel, Remedy};
+use serde_json::Value;
+
+use super::path::{has_queue, hosts_are_busy};
+use crate::{
+    experiments::exceeding,
+    facts::Facts,
+    formulas,
+    stages::{goal_bps, goal_words},
+    words::{bytes, percent, rate, time},
+};
+
+/// Losses below this share are noise of a moment, of one or two packets.
+const RESENT_MIN: f64 = 2e-6;
+/// Loss from which on timeouts matter.
+const TIMEOUT_LOSS: f64 = 3e-3;
+
+/// Lost packets without a full queue.
+pub(super) fn loss(facts: &Facts<'_>) -> Option<Finding> {
+    if has_queue(facts) { None } else { explained(facts) }
+}
+
+/// Lost packets of a queue that is too short: several flows carry more.
+pub(super) fn short_queue(facts: &Facts<'_>) -> Option<Finding> {
+    exceeding(facts)?;
+    explained(facts)
+}
+
+/// The rate that the loss allows is the one seen: a much higher bound would
+/// not hold it, and a much lower one does not describe these losses (they come
+/// in bursts, as a policer's do).
+fn explained(facts: &Facts<'_>) -> Option<Finding> {
+    let loss = facts.loss_ratio();
+    if loss < RESENT_MIN || hosts_are_busy(facts) {
+        return None;
+    }
+    let (rtt, mss) = ((facts.medians.rtt_ns as u64).max(facts.base_rtt_ns()), facts.mss_bytes);
+    let per_flow = |of: fn(f64, u64, f64) -> f64| of(mss, rtt, loss) * facts.flow_count;
+    let (mathis, cubic) = (per_flow(formulas::mathis_bps), per_flow(formulas::cubic_bps));
+    let (bound, model) = if cubic > mathis { (cubic, LossModel::Cubic) } else { (mathis, LossModel::Mathis) };
+    let held = facts.medians.window_fill >= 0.7 || facts.medians.not_sent > facts.medians.in_flight;
+    if !held || !explains(facts, bound / facts.goodput_bps.max(1.0)) {
+        return None;
+    }
+    let goal = goal_bps(facts);
+    let tolerable = match model {
+        LossModel::Mathis => formulas::mathis_loss_ratio(mss, rtt, goal / facts.flow_count),
+        LossModel::Cubic => formulas::cubic_loss_ratio(mss, rtt, goal / facts.flow_count),
+    };
+    let formula = match model {
+        LossModel::Mathis => "Mathis: MSS / rtt * 1.22 / sqrt(p)",
+        LossModel::Cubic => "CUBIC: 1.054 * rtt^0.75 / p^0.75 segments",
+    };
+    Some(Finding {
+        cause: Cause::Loss {
+            loss_ratio: loss,
+            bound_bps: bound,
+            model,
+            tolerable_ratio: tolerable,
+            goal_bps: goal,
+        },
+        sentence: format!(
+            "loss: {:.4} % of the bytes were lost {}, which allows {} ({formula}); {} tolerate {:.1e} %",
+            loss * 100.0,
+            if has_queue(facts) {
+                "in a queue too short for one flow"
+            } else {
+                "without a queue to overflow"
+            },
+            rate(bound),
+            goal_words(facts),
+            tolerable * 100.0
+        ),
+        fault: true,
+        evidence: vec![
+            facts.sampled(
+                format!("{} of {} sent again", bytes(facts.resent_bytes), bytes(facts.sent_bytes)),
+                "change of tcpi_bytes_retrans and tcpi_bytes_sent",
+            ),
+            facts.sampled(
+                format!("{} of the congestion window is in flight", percent(facts.medians.window_fill)),
+                "median of tcpi_unacked / tcpi_snd_cwnd",
+            ),
+            facts.sampled(
+                format!(
+                    "rtt {} against {} at least",
+                    time(facts.medians.rtt_ns as u64),
+                    time(facts.base_rtt_ns())
+                ),
+                "median of tcpi_rtt, lowest of tcpi_min_rtt and probe",
+            ),
+        ],
+        remedies: loss_remedies(facts),
+    })
+}
+
+/// Whether a bound of this many times the rate describes the losses.
+fn explains(facts: &Facts<'_>, ratio: f64) -> bool {
+    // With few segments in flight a loss takes a timeout, which the models
+    // leave out (Padhye, Firoiu, Towsley, Kurose 1998); over microseconds the
+    // recovery takes longer than the round trip.
+    let most = if facts.loss_ratio() > TIMEOUT_LOSS || facts.is_local() { 8.0 } else { 3.0 };
+    (1.0 / 3.0..=most).contains(&ratio)
+}
+
+fn loss_remedies(facts: &Facts<'_>) -> Vec<Remedy> {
+    let change = |key: &str, value: Value| Remedy::ChangeFlow { key: key.to_owned(), value };
+    let mut remedies = vec![Remedy::Physical {
+        what: "find where packets are lost: optics, a damaged cable, a policer, a switch with small buffers"
+            .to_owned(),
+    }];
+    remedies.push(change("flows", (facts.config.flows.saturating_mul(4).min(64)).into()));
+    if facts.sender.host.kernel.congestion_controls.iter().any(|name| name == "bbr") {
+        remedies.push(change("congestion-control", "bbr".into()));
+    }
+    remedies
+}

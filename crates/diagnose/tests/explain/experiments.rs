@@ -1,0 +1,235 @@
+//! What experiments of the same run change: verdicts and what may be gained.
+
+use clearstream_diagnose::{Evidence, explain};
+use clearstream_schema::{
+    BitRate, ByteCount,
+    diagnosis::{Cause, Diagnosis, ExperimentKind, Remedy, SharedBy, Verdict},
+    flow::FlowConfig,
+};
+
+use super::{
+    made::{Shown, together},
+    signatures::found,
+};
+
+fn with(shown: &Shown, experiments: &[(ExperimentKind, &Shown)]) -> Diagnosis {
+    explain(&evidence(shown, experiments))
+}
+
+fn evidence(shown: &Shown, experiments: &[(ExperimentKind, &Shown)]) -> Evidence {
+    let mut evidence = shown.evidence();
+    evidence.flows.extend(experiments.iter().map(|(kind, shown)| shown.experiment(*kind)));
+    evidence
+}
+
+fn flows(count: u32) -> FlowConfig {
+    FlowConfig { flows: count, ..FlowConfig::default() }
+}
+
+/// bbr over a veth pair: a queue, no thread saturated, segments sent again.
+fn bbr() -> Shown {
+    Shown {
+        goodput_bps: 14.83e9,
+        rtt_ns: 479_000,
+        min_rtt_ns: 40_000,
+        unacked: 255,
+        window: 260,
+        not_sent: 4 << 20,
+        loss: 2e-3,
+        writer: (0.45, 0.05, 0.02),
+        reader: (0.4, 0.05, 0.02),
+        one_machine: true,
+        congestion_control: "bbr",
+        ..Shown::default()
+    }
+}
+
+#[test]
+fn several_flows_that_carry_more_refute_a_full_path() {
+    let cubic = Shown { congestion_control: "cubic", loss: 0.0, ..bbr() };
+    assert!(matches!(found(&with(&cubic, &[])).cause, Cause::PathCapacity { .. }));
+    let more = Shown { goodput_bps: 29.51e9, config: flows(4), ..cubic.clone() };
+    let diagnosis = with(&cubic, &[(ExperimentKind::SeveralFlows, &more)]);
+    match &diagnosis.primary {
+        Verdict::Found(finding) => assert!(!matches!(finding.cause, Cause::PathCapacity { .. })),
+        Verdict::Unknown { because, .. } => assert!(because.contains("29.51"), "{because}"),
+    }
+    // The same again shows that it was a slow spell: then four flows refute nothing.
+    let again = Shown { goodput_bps: 29e9, ..cubic.clone() };
+    let diagnosis = with(&cubic, &[(ExperimentKind::SeveralFlows, &more), (ExperimentKind::Again, &again)]);
+    let Verdict::Unknown { because, .. } = &diagnosis.primary else { panic!("{:?}", diagnosis.primary) };
+    assert!(because.contains("changed meanwhile"), "{because}");
+}
+
+#[test]
+fn a_congestion_control_is_a_cause_when_another_one_carries_more() {
+    let other = Shown {
+        goodput_bps: 41.8e9,
+        config: FlowConfig { congestion_control: Some("cubic".to_owned()), ..FlowConfig::default() },
+        congestion_control: "cubic",
+        ..bbr()
+    };
+    let diagnosis = with(&bbr(), &[(ExperimentKind::OtherCongestionControl, &other)]);
+    let finding = found(&diagnosis);
+    let Cause::CongestionControl { name, other: tried, other_bps } = &finding.cause else {
+        panic!("{finding:?}")
+    };
+    assert_eq!((name.as_str(), tried.as_str(), *other_bps), ("bbr", "cubic", 41.8e9));
+    assert!(finding.fault);
+    assert_eq!(
+        finding.remedies,
+        [Remedy::ChangeFlow { key: "congestion-control".to_owned(), value: "cubic".into() }]
+    );
+    assert!(diagnosis.gain.unwrap().at_least.unwrap().rate_bps <= 41.8e9);
+    // One that does no better is none.
+    let alike = Shown { goodput_bps: 16e9, ..other };
+    let diagnosis = with(&bbr(), &[(ExperimentKind::OtherCongestionControl, &alike)]);
+    assert!(!matches!(&diagnosis.primary, Verdict::Found(finding)
+        if matches!(finding.cause, Cause::CongestionControl { .. })));
+}
+
+/// 1 % lost over 17 ms: windows of some segments, each with an acknowledgement
+/// that comes late.
+#[test]
+fn delayed_acknowledgements_are_no_queue() {
+    let shown = Shown {
+        goodput_bps: 4e6,
+        mss: 1448,
+        rtt_ns: 31_900_000,
+        min_rtt_ns: 17_000_000,
+        unacked: 5,
+        window: 5,
+        not_sent: 3 << 20,
+        buffer_fill: 1.0,
+        loss: 0.012,
+        ..Shown::default()
+    };
+    let Cause::Loss { bound_bps, .. } = found(&with(&shown, &[])).cause else {
+        panic!("{:?}", with(&shown, &[]).primary)
+    };
+    assert!((0.3..3.0).contains(&(bound_bps / 4e6)), "{bound_bps}");
+    // A queue in which segments wait is one: 90 kB.
+    let queue = Shown { goodput_bps: 50e6, loss: 1e-5, unacked: 110, window: 111, ..shown };
+    assert!(matches!(found(&with(&queue, &[])).cause, Cause::PathCapacity { .. }));
+}
+
+/// 500 Mb/s: one flow 434, four together 470, 1.5 % lost in bursts, no queue.
+#[test]
+fn what_is_above_a_rate_is_dropped() {
+    let one = Shown {
+        goodput_bps: 434e6,
+        mss: 1448,
+        rtt_ns: 17_100_000,
+        min_rtt_ns: 17_000_000,
+        unacked: 600,
+        window: 620,
+        not_sent: 4 << 20,
+        loss: 0.015,
+        ..Shown::default()
+    };
+    // Mathis: 1448 * 8 / 17 ms * 1.22 / sqrt(0.015) = 6.8 Mb/s explains nothing.
+    let alone = with(&one, &[]);
+    assert!(!matches!(&alone.primary, Verdict::Found(finding)
+        if matches!(finding.cause, Cause::Loss { .. } | Cause::PathCapacity { .. })));
+    let four = Shown { goodput_bps: 470e6, config: flows(4), ..one.clone() };
+    let diagnosis = with(&one, &[(ExperimentKind::SeveralFlows, &four)]);
+    let Cause::Policer { rate_bps, loss_ratio } = found(&diagnosis).cause else {
+        panic!("{:?}", diagnosis.primary)
+    };
+    assert_eq!(rate_bps, 470e6);
+    assert!((loss_ratio - 0.015).abs() < 1e-3);
+    // Losses that hit each flow alone: four flows carry four times as much.
+    let random = Shown { goodput_bps: 1.7e9, config: flows(4), ..one.clone() };
+    let diagnosis = with(&one, &[(ExperimentKind::SeveralFlows, &random)]);
+    assert!(!matches!(&diagnosis.primary, Verdict::Found(finding)
+        if matches!(finding.cause, Cause::Policer { .. })));
+}
+
+#[test]
+fn flows_over_a_slow_leg_are_named() {
+    let fast = Shown {
+        goodput_bps: 15e9,
+        rtt_ns: 100_000,
+        min_rtt_ns: 30_000,
+        config: flows(4),
+        one_machine: true,
+        ..Shown::default()
+    };
+    let slow = Shown { goodput_bps: 48e6, rtt_ns: 40_000_000, unacked: 140, window: 140, ..fast.clone() };
+    let mut evidence = fast.evidence();
+    evidence.flows = vec![together(&[fast.clone(), slow.clone(), fast.clone(), slow.clone()])];
+    let diagnosis = explain(&evidence);
+    let Cause::UnevenFlows { slow_flows, slow_bps, fast_bps, shared } = &found(&diagnosis).cause else {
+        panic!("{:?}", diagnosis.primary)
+    };
+    assert_eq!((slow_flows.as_slice(), *shared), ([1, 3].as_slice(), SharedBy::Path));
+    assert!((slow_bps / 48e6 - 1.0).abs() < 0.01 && (fast_bps / 15e9 - 1.0).abs() < 0.01);
+    // One flow alone had the slow leg; four of them show it.
+    let mut alone = Shown { config: flows(1), ..slow }.evidence();
+    let mut four = evidence.flows[0].clone();
+    four.kind = ExperimentKind::SeveralFlows;
+    alone.flows.push(four);
+    assert!(matches!(found(&explain(&alone)).cause, Cause::UnevenFlows { .. }));
+    // Alike flows are none.
+    evidence.flows = vec![together(&[fast.clone(), fast.clone(), fast.clone(), fast])];
+    assert!(!matches!(&explain(&evidence).primary, Verdict::Found(finding)
+        if matches!(finding.cause, Cause::UnevenFlows { .. })));
+}
+
+#[test]
+fn flows_that_share_a_busy_core_are_named() {
+    let fast = Shown {
+        goodput_bps: 9e9,
+        rtt_ns: 150_000,
+        min_rtt_ns: 30_000,
+        config: flows(3),
+        reader_core: 1,
+        ..Shown::default()
+    };
+    let slow = Shown { goodput_bps: 1e9, reader_core: 2, ..fast.clone() };
+    let mut evidence = fast.evidence();
+    evidence.flows = vec![together(&[fast.clone(), fast, slow])];
+    let diagnosis = explain(&evidence);
+    let Cause::UnevenFlows { shared: SharedBy::ReceiverCore(2), .. } = found(&diagnosis).cause else {
+        panic!("{:?}", diagnosis.primary)
+    };
+}
+
+/// A window of 1 MB over 17 ms on a line of 2 Gb/s: 0.92 Gb/s with four flows,
+/// and without the window the line.
+#[test]
+fn what_may_be_gained_is_what_was_reached_and_what_the_line_allows() {
+    let config = FlowConfig { window: Some(ByteCount(1 << 20)), ..FlowConfig::default() };
+    let window = Shown {
+        config,
+        goodput_bps: 213e6,
+        min_rtt_ns: 17_000_000,
+        rtt_ns: 17_100_000,
+        window_limited: 0.98,
+        offered: 460_000,
+        reader: (0.03, 0.01, 0.1),
+        writer: (0.03, 0.01, 0.1),
+        ..Shown::default()
+    };
+    let four = Shown { goodput_bps: 923e6, config: flows(4), ..window.clone() };
+    let mut evidence = evidence(&window, &[(ExperimentKind::SeveralFlows, &four)]);
+    evidence.line_rate = Some(BitRate(2_000_000_000));
+    let diagnosis = explain(&evidence);
+    let gain = diagnosis.gain.clone().unwrap();
+    let (least, most) = (gain.at_least.unwrap(), gain.at_most.unwrap());
+    // Nothing is extrapolated from threads that use 3 % of a core; 4 MiB of
+    // tcp_wmem over 17 ms are 1.97 Gb/s, less than the line.
+    assert!((0.7e9..=923e6).contains(&least.rate_bps), "{least:?}");
+    assert!((1.93e9..=2e9).contains(&most.rate_bps), "{most:?}");
+    assert_eq!(diagnosis.gain_bound_bps, Some(most.rate_bps));
+    for stage in diagnosis.stages.iter().filter(|stage| !stage.limiting && !stage.at_least) {
+        assert!(stage.ceiling_bps.is_none_or(|ceiling| ceiling > 213e6), "{stage:?}");
+    }
+    // Neither an experiment nor a line: nothing is said.
+    evidence.flows.truncate(1);
+    evidence.line_rate = None;
+    evidence.client.kernel.sysctls.clear();
+    evidence.server.kernel.sysctls.clear();
+    let diagnosis = explain(&evidence);
+    assert_eq!((diagnosis.gain, diagnosis.gain_bound_bps), (None, None));
+}
