@@ -15,6 +15,11 @@ use clearstream_sys::{
 
 use crate::{LabError, sysctl};
 
+/// Route changes by which a host is ahead of the machine from its beginning, or
+/// its sockets take the machine's generation of IPv6 routes for their own: see
+/// [`RouteSocket::advance_ipv6_generation`].
+const IPV6_GENERATION: u32 = 512;
+
 /// A host that lives as long as this value.
 #[derive(Debug)]
 pub(crate) struct Node {
@@ -40,6 +45,8 @@ impl Node {
                 .map_err(|error| LabError::system(format!("name the host {name}"))(error.into()))?;
             let mut netlink = RouteSocket::open().map_err(LabError::network(name))?;
             netlink.set_up("lo", true).map_err(LabError::network(name))?;
+            // A kernel without IPv6 refuses, and has no need of it.
+            let _ = netlink.advance_ipv6_generation(IPV6_GENERATION);
             Ok(netlink)
         };
         let netlink = namespaces.run(setup).map_err(LabError::system(format!("enter {name}")))??;

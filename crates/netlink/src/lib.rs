@@ -9,6 +9,7 @@ mod bridge;
 mod discard;
 mod discipline;
 pub mod ethtool;
+mod generation;
 mod hosts_routing;
 mod link;
 mod lookup;

@@ -2,6 +2,7 @@
 //! library has no such messages, so they are put together here.
 
 use std::{
+    collections::BTreeMap,
     convert::Infallible,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
@@ -21,6 +22,8 @@ use crate::{
 const NEW: u16 = 104;
 const DELETE: u16 = 105;
 const GET: u16 = 106;
+const NEW_BUCKET: u16 = 116;
+const GET_BUCKET: u16 = 118;
 // linux/nexthop.h
 const ID: u16 = 1;
 const GROUP: u16 = 2;
@@ -31,6 +34,8 @@ const GATEWAY: u16 = 6;
 const ENCAPSULATION: u16 = 8;
 const FORWARDING_DATABASE: u16 = 11;
 const RESILIENT: u16 = 12;
+const BUCKET: u16 = 13;
+const BUCKET_NEXTHOP: u16 = 3;
 const RESILIENT_BUCKETS: u16 = 1;
 const RESILIENT_IDLE: u16 = 2;
 const RESILIENT_UNBALANCED: u16 = 3;
@@ -113,6 +118,23 @@ impl RouteSocket {
         let message = written(nexthop, &names)?;
         let flags = NLM_F_CREATE | NLM_F_REPLACE;
         self.change(message, flags, || format!("set nexthop {}", nexthop.id))
+    }
+
+    /// How many buckets of a resilient group lead to each of its members
+    /// (`ip nexthop bucket`).
+    pub fn bucket_counts(&mut self, group: u32) -> Result<BTreeMap<u32, u32>, NetlinkError> {
+        let mut question = NexthopMessage::new(GET_BUCKET, 0, 0);
+        question.put(ID, &group.to_ne_bytes());
+        let mut counts = BTreeMap::new();
+        for answer in self.dump(question, || format!("list the buckets of nexthop {group}"))? {
+            let body = answer.body.get(HEADER..).filter(|_| answer.kind == NEW_BUCKET).unwrap_or(&[]);
+            let bucket = attributes(body).find(|(kind, _)| kind & !NESTED == BUCKET);
+            let member = bucket.and_then(|(_, bucket)| {
+                attributes(bucket).find(|(kind, _)| *kind == BUCKET_NEXTHOP).and_then(|(_, id)| number(id))
+            });
+            member.into_iter().for_each(|member| *counts.entry(member).or_default() += 1);
+        }
+        Ok(counts)
     }
 
     /// Removes a nexthop object. The kernel takes it out of its groups, and

@@ -236,7 +236,7 @@ fn read_hop(hop: &RouteNextHop, names: &Names, unsaid: &mut Vec<String>) -> Hop 
     }
 }
 
-fn written(route: &RouteEntry, names: &Names) -> Result<RouteMessage, NetlinkError> {
+pub(crate) fn written(route: &RouteEntry, names: &Names) -> Result<RouteMessage, NetlinkError> {
     let to = route.destination.network();
     let mut message = RouteMessage::default();
     let header = &mut message.header;

@@ -3,7 +3,7 @@
 //! network namespaces of its own.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::process::Command;
+use std::{net::UdpSocket, process::Command};
 
 use clearstream_netlink::{Question, RouteSocket};
 use clearstream_schema::{
@@ -271,4 +271,79 @@ fn root_addresses_and_neighbours_are_what_ip_shows() {
     let found = host.socket.neighbours().unwrap();
     let found = found.iter().find(|neighbour| neighbour.address.to_string() == "10.10.0.1").unwrap();
     assert_eq!((found.link_address.as_deref(), found.failed), (Some("02:00:00:00:00:01"), false));
+}
+
+/// Of some connected sockets, how many send nothing after a group was replaced
+/// by itself; after each number of replacements.
+fn dead_sockets(host: &mut Host, steps: usize) -> Vec<usize> {
+    let group = Nexthop::from_words(10, "group 1/2 type resilient buckets 8 proto 117").unwrap();
+    let set = NamespaceSet::of_process(host.holder.pid()).unwrap();
+    let socket = &mut host.socket;
+    let run = move || {
+        let sent = || {
+            let text = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+            let line = text.lines().find_map(|line| line.trim().strip_prefix("ib0:")).unwrap();
+            line.split_whitespace().nth(9).unwrap().parse::<usize>().unwrap()
+        };
+        let mut dead = Vec::new();
+        for _ in 0..steps {
+            let sockets: Vec<UdpSocket> = (0..4).map(|_| UdpSocket::bind("[::]:0").unwrap()).collect();
+            sockets.iter().for_each(|socket| socket.connect("[fd64::1]:5000").unwrap());
+            socket.set_nexthop(&group).unwrap();
+            let before = sent();
+            for socket in &sockets {
+                // A dead route takes some packets and refuses others.
+                let _ = socket.send(&[7; 100]);
+            }
+            dead.push(sockets.len().saturating_sub(sent() - before));
+        }
+        dead
+    };
+    set.run(run).unwrap()
+}
+
+/// As few route changes as can be: the initial namespace of a machine that has
+/// just booted has made a dozen.
+fn host_with_ipv6_group() -> Host {
+    let holder = Holder::start().unwrap();
+    let set = NamespaceSet::of_process(holder.pid()).unwrap();
+    let socket = set.run(RouteSocket::open).unwrap().unwrap();
+    let host = Host { holder, socket };
+    for line in [
+        "link add ib0 type veth peer name other",
+        "link set ib0 addrgenmode none",
+        "link set other addrgenmode none",
+        "link set other up",
+        "link set ib0 up",
+        "address add fd10::200/64 dev ib0 nodad",
+        "neigh add fd10::1 dev ib0 lladdr 02:00:00:00:00:01",
+        "neigh add fd10::2 dev ib0 lladdr 02:00:00:00:00:02",
+        "nexthop add id 1 via fd10::1 dev ib0",
+        "nexthop add id 2 via fd10::2 dev ib0",
+        "nexthop add id 10 group 1/2 type resilient buckets 8",
+        "-6 route add fd64::/64 nhid 10",
+    ] {
+        host.ip(line);
+    }
+    host
+}
+
+/// A fault of the kernel (see the module `generation`): in a namespace of its
+/// own, sockets keep a dead route at one generation, that of the initial
+/// namespace. The first half finds it where it is within reach; the second half
+/// passes the same steps without a dead socket.
+#[test]
+fn root_sockets_look_again_when_the_generation_was_advanced() {
+    let dead = dead_sockets(&mut host_with_ipv6_group(), 1500);
+    let Some(place) = dead.iter().position(|count| *count > 0) else {
+        eprintln!("the initial namespace's generation is out of reach, or the kernel has no such fault");
+        return;
+    };
+    assert_eq!(dead.iter().filter(|count| **count > 0).count(), 1, "at one generation only: {dead:?}");
+    let mut host = host_with_ipv6_group();
+    host.socket.advance_ipv6_generation(4096).unwrap();
+    let dead = dead_sockets(&mut host, place + 50);
+    assert_eq!(dead.iter().sum::<usize>(), 0, "{dead:?}");
+    let tables = host.ip("-6 route show table all");
+    assert!(!tables.contains("100::"), "nothing is left: {tables}");
 }

@@ -288,6 +288,11 @@ pub struct OwnedNumbers {
     pub bucket_count: Option<u16>,
     /// Seconds without traffic after which a bucket of a resilient group may move.
     pub idle_seconds: u32,
+    /// Seconds after which a gateway that came back gets its share of a resilient
+    /// group even if all its buckets are busy: flows of the other gateways move to
+    /// it once. 0 for never. Groups over gateways that keep state have 0, because
+    /// a flow that moves would be dropped there.
+    pub unbalanced_seconds: u32,
 }
 
 impl Default for OwnedNumbers {
@@ -300,6 +305,7 @@ impl Default for OwnedNumbers {
             protocol: 117,
             bucket_count: None,
             idle_seconds: 60,
+            unbalanced_seconds: 60,
         }
     }
 }
@@ -320,7 +326,13 @@ pub struct WatchSettings {
     pub up_count: u32,
     /// Far hosts that are probed in turn, so that a dead one condemns nobody.
     pub target_count: u32,
-    /// UDP port on which the watches of all hosts probe and answer each other.
+    /// Share of the probes, in percent, that a gateway may lose; one that loses
+    /// more of the last `loss-window` is withdrawn. 0 for no limit.
+    pub loss_percent: u32,
+    /// Probes over which the loss is judged.
+    pub loss_window: u32,
+    /// Port on which the watches of all hosts probe and answer each other, by UDP
+    /// and by TCP in turn.
     pub port: u16,
     /// Probes per second through one gateway, and to one host, that all hosts of
     /// the fabric together may cause while nothing fails.
@@ -336,6 +348,8 @@ impl Default for WatchSettings {
             down_count: 3,
             up_count: 100,
             target_count: 3,
+            loss_percent: 5,
+            loss_window: 200,
             port: 7117,
             probe_limit: 10_000,
         }

@@ -263,8 +263,8 @@ pub struct GatewayLoss {
     /// Share of the flows that are moved although their gateway lives, in one
     /// direction, when the lost ones are taken out.
     pub moved_ratio: f64,
-    /// Share of the flows that are moved when the lost ones are put back,
-    /// while they are busy.
+    /// Share of the flows that move when the lost ones are back, while they are
+    /// busy; of a resilient group after its unbalanced timer.
     pub moved_back_ratio: f64,
     /// Largest share of one remaining gateway, in the worst case.
     pub busiest_ratio: f64,

@@ -61,6 +61,21 @@ pub enum WatchEventKind {
         /// Gateways that are used now.
         used_count: u32,
     },
+    /// A gateway that came back has the buckets of its weight in the resilient
+    /// groups, and sockets look their routes up again.
+    Rebalanced {
+        /// The path.
+        #[serde(flatten)]
+        way: Way,
+        /// The gateway.
+        gateway: String,
+        /// Buckets that it has now.
+        bucket_count: u32,
+        /// Buckets in all.
+        bucket_total: u32,
+        /// From its return until it had them.
+        delay_ns: u64,
+    },
     /// A gateway is not well, but it is the last one and stays.
     KeptLast {
         /// The way.
@@ -163,8 +178,12 @@ pub enum OutReason {
     NoNeighbour,
     /// The same, and a routing daemon's BFD session with it is down.
     SessionDown,
-    /// It loses half of what it should forward, or more.
+    /// It loses a larger share of the probes than it may, and the others do not.
     Loss,
+    /// It forwards UDP and not TCP.
+    NoTcp,
+    /// It forwards TCP and not UDP.
+    NoUdp,
     /// The own interface to it is down.
     LinkDown,
     /// An operator drained it.
@@ -179,7 +198,9 @@ impl fmt::Display for OutReason {
             Self::NoAnswer => "far hosts answer through others and not through it",
             Self::NoNeighbour => "it forwards nothing and does not answer as a neighbour",
             Self::SessionDown => "it forwards nothing and its BFD session is down",
-            Self::Loss => "it loses half of what it should forward, or more",
+            Self::Loss => "it loses more of the probes than it may",
+            Self::NoTcp => "it forwards UDP and not TCP",
+            Self::NoUdp => "it forwards TCP and not UDP",
             Self::LinkDown => "the own interface to it is down",
             Self::Drained => "drained by an operator",
             Self::FoundOut => "it was out when the watch began",
@@ -237,8 +258,27 @@ pub struct WayStatus {
     pub targets: Vec<IpAddr>,
     /// Some far host answers.
     pub heard: bool,
+    /// Some far host answers TCP probes, so that TCP is judged too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tcp_heard: Option<bool>,
+    /// The resilient group by which established flows go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<GroupStatus>,
     /// The gateways, in the order of the fabric.
     pub gateways: Vec<GatewayStatus>,
+}
+
+/// How the resilient group of a path stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct GroupStatus {
+    /// Nexthop id.
+    pub id: u32,
+    /// Buckets in all.
+    pub bucket_total: u32,
+    /// Seconds without a route lookup after which a bucket may move.
+    pub idle_seconds: u32,
+    /// Seconds after which busy buckets move to a gateway that lacks some; 0 for never.
+    pub unbalanced_seconds: u32,
 }
 
 /// How one gateway stands.
@@ -263,6 +303,12 @@ pub struct GatewayStatus {
     /// The last round trip through it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round_trip_ns: Option<u64>,
+    /// Share of the last probes (`loss-window`) that were lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_ratio: Option<f64>,
+    /// Buckets of the resilient group that lead to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bucket_count: Option<u32>,
     /// What was counted.
     #[serde(flatten)]
     pub counts: GatewayCounts,
@@ -275,6 +321,12 @@ pub struct GatewayCounts {
     pub sent_count: u64,
     /// Probes answered in time.
     pub answered_count: u64,
+    /// Of the probes sent, those by TCP.
+    #[serde(default)]
+    pub tcp_sent_count: u64,
+    /// Of the probes answered in time, those by TCP.
+    #[serde(default)]
+    pub tcp_answered_count: u64,
     /// Probes that were not answered, while others got answers from the same far host.
     pub lost_count: u64,
     /// Times that it was taken out.

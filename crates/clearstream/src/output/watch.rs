@@ -27,6 +27,12 @@ fn words(event: &WatchEventKind) -> String {
         WatchEventKind::In { way, gateway, used_count } => {
             format!("{gateway} back on the way to {way}; {used_count} used")
         }
+        WatchEventKind::Rebalanced { way, gateway, bucket_count, bucket_total, delay_ns } => {
+            format!(
+                "{gateway} has {bucket_count} of {bucket_total} buckets on the path to {way}, {} after its return; flows of these buckets go by it",
+                time(*delay_ns)
+            )
+        }
         WatchEventKind::KeptLast { way, gateway, reason } => {
             format!("{gateway} stays on the way to {way}, nobody is better: {reason}")
         }
@@ -63,10 +69,20 @@ fn way_words(way: &WayStatus) -> String {
 pub fn status(status: &WatchStatus) -> String {
     let mut text = format!("{}, fabric {}, for {}\n", status.host, status.fabric, time(status.running_ns));
     for way in &status.ways {
-        let heard = if way.heard { "" } else { "; no far host answers" };
-        text.push_str(&format!("\n{}{heard}\n", way_words(way)));
+        text.push_str(&format!("\n{}{}\n", way_words(way), remarks(way)));
         let rows = way.gateways.iter().map(row).collect();
-        let header = ["gateway", "address", "state", ">round trip", ">answered", ">lost", ">outs", "why"];
+        let header = [
+            "gateway",
+            "address",
+            "state",
+            ">round trip",
+            ">answered",
+            ">lost",
+            ">lately",
+            ">buckets",
+            ">outs",
+            "why",
+        ];
         text.push_str(&table(&header, rows));
         text.push('\n');
     }
@@ -74,6 +90,24 @@ pub fn status(status: &WatchStatus) -> String {
         "\n{} probes of others answered; next hops changed {} times, {} failed, {} put right",
         status.served_count, status.change_count, status.failed_change_count, status.repair_count
     ));
+    text
+}
+
+/// What is not as it should be on a path, and when established flows move.
+fn remarks(way: &WayStatus) -> String {
+    let mut text = String::new();
+    if !way.heard {
+        text.push_str("; no far host answers");
+    } else if way.tcp_heard == Some(false) {
+        text.push_str("; no far host answers TCP, so UDP alone is judged");
+    }
+    match way.group.map(|group| group.unbalanced_seconds) {
+        None => {}
+        Some(0) => text.push_str("; established flows stay where they are when a gateway returns"),
+        Some(seconds) => {
+            text.push_str(&format!("; busy flows move to a gateway {seconds} s after its return"));
+        }
+    }
     text
 }
 
@@ -90,6 +124,8 @@ fn row(gateway: &GatewayStatus) -> Vec<String> {
         or_dash(gateway.round_trip_ns.map(time)),
         gateway.counts.answered_count.to_string(),
         gateway.counts.lost_count.to_string(),
+        or_dash(gateway.loss_ratio.map(|ratio| format!("{:.1} %", 100.0 * ratio))),
+        or_dash(gateway.bucket_count),
         gateway.counts.out_count.to_string(),
         gateway.reason.map_or_else(String::new, |reason| reason.to_string()),
     ]

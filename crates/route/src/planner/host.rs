@@ -39,6 +39,16 @@ struct End<'p> {
     multipath: Multipath,
 }
 
+/// What happens to busy flows when a gateway comes back.
+fn on_return(resilient: &Resilient) -> String {
+    match resilient.unbalanced_seconds {
+        0 => "; no established flow moves to a gateway that comes back".to_owned(),
+        seconds => format!(
+            "; a gateway that comes back has its share after {seconds} s, and busy flows of that share move to it once"
+        ),
+    }
+}
+
 impl<'p, 'a> Draft<'p, 'a> {
     pub(super) fn new(planner: &'p Planner<'a>, host: HostId, with_reasons: bool) -> Self {
         let name = planner.fabric.host_name(host);
@@ -248,7 +258,7 @@ impl<'p, 'a> Draft<'p, 'a> {
         let resilient = (at.multipath == Multipath::Resilient).then_some(Resilient {
             bucket_count: self.planner.bucket_count(at.index),
             idle_seconds: numbers.idle_seconds,
-            unbalanced_seconds: 0,
+            unbalanced_seconds: self.planner.unbalanced_seconds(at.index),
         });
         let members = hops.iter().map(member).collect();
         self.routing.nexthops.push(Nexthop {
@@ -261,7 +271,10 @@ impl<'p, 'a> Draft<'p, 'a> {
         let (class, index) = (self.host.class, at.index);
         self.because(
             || format!("group {id}"),
-            || format!("all gateways by their weights; {}", planner.multipath(index, class).1),
+            || {
+                let moves = resilient.map_or_else(String::new, |resilient| on_return(&resilient));
+                format!("all gateways by their weights; {}{moves}", planner.multipath(index, class).1)
+            },
         );
         id
     }

@@ -233,6 +233,7 @@ impl<'a> Planner<'a> {
                     .collect::<Vec<_>>(),
                 self.bucket_count(index),
                 route.return_path() == ReturnPath::None,
+                self.unbalanced_seconds(index) > 0,
             ),
         }
     }
@@ -243,6 +244,15 @@ impl<'a> Planner<'a> {
             let gateway = |number: &usize| self.fabric.gateways()[*number].weight;
             hash::bucket_count(&self.routes[index].gateways.iter().map(gateway).collect::<Vec<_>>())
         })
+    }
+
+    /// Seconds after which busy buckets of a route's resilient groups move to a
+    /// gateway that came back; never over gateways that keep state: they would
+    /// drop the flow, or translate it anew.
+    fn unbalanced_seconds(&self, index: usize) -> u32 {
+        let stateful = |number: &usize| self.fabric.gateways()[*number].stateful;
+        let moves = !self.routes[index].gateways.iter().any(stateful);
+        if moves { self.fabric.file().numbers.unbalanced_seconds } else { 0 }
     }
 
     fn gateway(&self, number: usize, networks: [usize; 2]) -> PlannedGateway {

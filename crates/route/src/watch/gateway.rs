@@ -8,15 +8,64 @@ use clearstream_schema::{
     watch::{GatewayCounts, NeighbourWord, OutReason},
 };
 
+use super::loss::LossWindow;
+
 /// A gateway that fails again within this time after it came back waits twice
 /// as long for the next return.
 const FLAP_MEMORY: Duration = Duration::from_secs(60);
 /// The wait is doubled at most so many times.
 const MOST_DOUBLINGS: u32 = 6;
-/// Rounds that the share of losses is taken over.
-const LOSS_WINDOW: u32 = 64;
-/// So many of them lost take a gateway out that still answers now and then.
-const MOST_LOSSES: u32 = LOSS_WINDOW / 2;
+
+/// What a probe is carried by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Transport {
+    /// A UDP datagram.
+    Udp,
+    /// A TCP segment.
+    Tcp,
+}
+
+/// Rounds lost in a row, none of which was answered since.
+#[derive(Debug, Clone, Default)]
+struct Streak {
+    failures: u32,
+    targets: Vec<usize>,
+    last_answered: Option<u64>,
+}
+
+impl Streak {
+    fn answered(&mut self, round: u64) {
+        self.last_answered = self.last_answered.max(Some(round));
+        self.failures = 0;
+        self.targets.clear();
+    }
+
+    fn failed(&mut self, round: u64, target: usize) {
+        // A later answer proves more than an earlier loss.
+        if self.last_answered.is_none_or(|answered| answered < round) {
+            self.failures = self.failures.saturating_add(1);
+            if !self.targets.contains(&target) {
+                self.targets.push(target);
+            }
+        }
+    }
+
+    /// One far host alone condemns nobody, unless it is the only one that answers.
+    fn is_enough(&self, settings: &WatchSettings, answering_targets: usize) -> bool {
+        self.failures >= settings.down_count.max(1) && self.targets.len() >= answering_targets.min(2)
+    }
+}
+
+/// What a round through a gateway was.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RoundEnd {
+    /// Its number.
+    pub(super) number: u64,
+    /// The far host.
+    pub(super) target: usize,
+    /// What it was carried by.
+    pub(super) transport: Transport,
+}
 
 /// One gateway on one way.
 #[derive(Debug, Clone)]
@@ -34,12 +83,12 @@ pub(super) struct GatewayHealth {
     /// Why it is out.
     pub(super) reason: Option<OutReason>,
     pub(super) counts: GatewayCounts,
-    failures: u32,
-    failed_targets: Vec<usize>,
+    /// Of all rounds, of those by UDP and of those by TCP.
+    any: Streak,
+    udp: Streak,
+    tcp: Streak,
     answers: u32,
-    last_answered: Option<u64>,
-    window: u64,
-    window_filled: u32,
+    pub(super) loss: LossWindow,
     doublings: u32,
     returned: Option<Duration>,
 }
@@ -54,60 +103,57 @@ impl GatewayHealth {
             session_up: None,
             reason: (!member).then_some(OutReason::FoundOut),
             counts: GatewayCounts::default(),
-            failures: 0,
-            failed_targets: Vec::new(),
+            any: Streak::default(),
+            udp: Streak::default(),
+            tcp: Streak::default(),
             answers: 0,
-            last_answered: None,
-            window: 0,
-            window_filled: 0,
+            loss: LossWindow::default(),
             doublings: 0,
             returned: None,
         }
     }
 
     /// A probe of this round was answered, in time or late: it forwards.
-    pub(super) fn alive(&mut self, round: u64) {
-        self.last_answered = self.last_answered.max(Some(round));
-        self.failures = 0;
-        self.failed_targets.clear();
+    pub(super) fn alive(&mut self, round: u64, transport: Transport) {
+        self.any.answered(round);
+        self.streak(transport).answered(round);
+        self.loss.found(round);
     }
 
     /// A round ended with an answer.
-    pub(super) fn answered(&mut self, round: u64) {
-        self.alive(round);
+    pub(super) fn answered(&mut self, round: &RoundEnd, settings: &WatchSettings) {
+        self.alive(round.number, round.transport);
         self.counts.answered_count += 1;
+        self.counts.tcp_answered_count += u64::from(round.transport == Transport::Tcp);
         self.answers = self.answers.saturating_add(1);
-        self.note_loss(false);
+        self.loss.push(round.number, round.target, false, settings);
     }
 
     /// A round ended without an answer, while another gateway carried one from
     /// the same far host.
-    pub(super) fn failed(&mut self, round: u64, target: usize) {
+    pub(super) fn failed(&mut self, round: &RoundEnd, settings: &WatchSettings) {
         self.counts.lost_count += 1;
         self.answers = 0;
-        self.note_loss(true);
-        // A later answer proves more than an earlier loss.
-        if self.last_answered.is_none_or(|answered| answered < round) {
-            self.failures = self.failures.saturating_add(1);
-            if !self.failed_targets.contains(&target) {
-                self.failed_targets.push(target);
-            }
+        self.loss.push(round.number, round.target, true, settings);
+        self.any.failed(round.number, round.target);
+        self.streak(round.transport).failed(round.number, round.target);
+    }
+
+    fn streak(&mut self, transport: Transport) -> &mut Streak {
+        match transport {
+            Transport::Udp => &mut self.udp,
+            Transport::Tcp => &mut self.tcp,
         }
     }
 
-    fn note_loss(&mut self, lost: bool) {
-        self.window = self.window << 1 | u64::from(lost);
-        self.window_filled = (self.window_filled + 1).min(LOSS_WINDOW);
-    }
-
-    /// Rounds failed in a row, none of them answered since.
+    /// Rounds failed in a row, by some transport, and none was answered since.
     pub(super) fn is_suspect(&self) -> bool {
-        self.failures > 0
+        self.any.failures > 0 || self.udp.failures > 0 || self.tcp.failures > 0
     }
 
     /// It answered so many rounds in a row, the last one too.
     pub(super) fn answers_at_least(&self, count: u32) -> bool {
-        self.failures == 0 && self.answers >= count.max(1)
+        !self.is_suspect() && self.answers >= count.max(1)
     }
 
     /// Why it is to be taken out; absent while it is well enough. So many far
@@ -116,19 +162,28 @@ impl GatewayHealth {
         if !self.link_up {
             return Some(OutReason::LinkDown);
         }
-        if self.failures > 0 && self.neighbour == NeighbourWord::Failed {
+        if self.any.failures > 0 && self.neighbour == NeighbourWord::Failed {
             return Some(OutReason::NoNeighbour);
         }
-        if self.failures > 0 && self.session_up == Some(false) {
+        if self.any.failures > 0 && self.session_up == Some(false) {
             return Some(OutReason::SessionDown);
         }
-        if self.failures >= settings.down_count.max(1)
-            && self.failed_targets.len() >= answering_targets.min(2)
-        {
-            return Some(OutReason::NoAnswer);
-        }
-        let lossy = self.window_filled == LOSS_WINDOW && self.window.count_ones() >= MOST_LOSSES;
-        lossy.then_some(OutReason::Loss)
+        let streaks =
+            [(&self.any, OutReason::NoAnswer), (&self.tcp, OutReason::NoTcp), (&self.udp, OutReason::NoUdp)];
+        let condemned = streaks.iter().find(|(streak, _)| streak.is_enough(settings, answering_targets));
+        condemned.map(|(_, reason)| *reason)
+    }
+
+    /// It loses more than it may. What another gateway that stands for all loses
+    /// (`usual_loss`) counts three times in its favour: loss that all of them
+    /// have is that of the far network, and its numbers vary.
+    pub(super) fn is_too_lossy(
+        &self,
+        settings: &WatchSettings,
+        answering_targets: usize,
+        usual_loss: u32,
+    ) -> bool {
+        self.loss.is_too_lossy(settings, answering_targets, usual_loss.saturating_mul(3))
     }
 
     /// Answers in a row after which it is put back.
@@ -138,7 +193,8 @@ impl GatewayHealth {
 
     /// It has answered for long enough to be put back.
     pub(super) fn is_well(&self, settings: &WatchSettings) -> bool {
-        self.link_up && self.answers_at_least(self.answers_wanted(settings))
+        let clean = self.reason != Some(OutReason::Loss) || self.loss.is_clean(settings);
+        self.link_up && clean && self.answers_at_least(self.answers_wanted(settings))
     }
 
     /// Takes it out. The more often it failed lately, the longer it stays out.
@@ -157,6 +213,8 @@ impl GatewayHealth {
         self.member = false;
         self.reason = Some(reason);
         self.answers = 0;
+        // What it loses from now on says whether it is well again.
+        self.loss.clear();
         self.counts.out_count += 1;
     }
 
@@ -175,8 +233,7 @@ impl GatewayHealth {
         self.member = true;
         self.reason = None;
         self.returned = Some(at);
-        self.window = 0;
-        self.window_filled = 0;
+        self.loss.clear();
         self.counts.in_count += 1;
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use clearstream_host::HostRoot;
 use clearstream_netlink::{NetlinkError, RouteSocket};
 use clearstream_schema::{
     prefix::Prefix,
@@ -10,6 +11,9 @@ use clearstream_schema::{
 };
 
 use super::desired::{NextHops, same_action, same_members};
+
+/// More route changes than a machine makes while it boots.
+const GENERATION_STEPS: u32 = 1024;
 
 /// Next hops of a host in the network namespace of the thread that made this.
 #[derive(Debug)]
@@ -33,6 +37,15 @@ impl KernelRoutes {
     /// Opens a socket.
     pub(super) fn open() -> Result<Self, NetlinkError> {
         Ok(Self { socket: RouteSocket::open()? })
+    }
+
+    /// In a network namespace that is not the initial one, sockets with IPv6 flows
+    /// may keep dead routes after a change when both namespaces have the same
+    /// generation number: see [`RouteSocket::advance_ipv6_generation`].
+    pub(super) fn advance_generation(&mut self) -> Result<(), NetlinkError> {
+        // A sysctl of the initial namespace alone (net/core/sysctl_net_core.c).
+        let initial = HostRoot::live().read("proc/sys/net/core/netdev_max_backlog").is_ok();
+        if initial { Ok(()) } else { self.socket.advance_ipv6_generation(GENERATION_STEPS) }
     }
 
     /// The socket, for other questions.

@@ -125,7 +125,7 @@ fn of_ways(text: &mut String, status: &WatchStatus) {
 
 fn of_gateways(text: &mut String, status: &WatchStatus) {
     type Value = fn(&GatewayStatus) -> Option<f64>;
-    let rows: [(Family, Value); 9] = [
+    let rows: [(Family, Value); 13] = [
         (Family("gateway_used", "gauge", "1 while it is among the next hops."), |gateway| {
             Some(f64::from(u8::from(gateway.used)))
         }),
@@ -146,6 +146,20 @@ fn of_gateways(text: &mut String, status: &WatchStatus) {
         }),
         (Family("gateway_probes_lost_total", "counter", "Probes lost that others carried."), |gateway| {
             Some(gateway.counts.lost_count as f64)
+        }),
+        (
+            Family("gateway_tcp_probes_sent_total", "counter", "Of the probes sent, those by TCP."),
+            |gateway| Some(gateway.counts.tcp_sent_count as f64),
+        ),
+        (
+            Family("gateway_tcp_probes_answered_total", "counter", "Of the probes answered, those by TCP."),
+            |gateway| Some(gateway.counts.tcp_answered_count as f64),
+        ),
+        (Family("gateway_loss_ratio", "gauge", "Share of the last probes that were lost."), |gateway| {
+            gateway.loss_ratio
+        }),
+        (Family("gateway_buckets", "gauge", "Buckets of the resilient group."), |gateway| {
+            gateway.bucket_count.map(f64::from)
         }),
         (Family("gateway_outs_total", "counter", "Times that it was taken out."), |gateway| {
             Some(gateway.counts.out_count as f64)
@@ -206,6 +220,8 @@ mod tests {
             neighbour: NeighbourWord::Known,
             session_up,
             round_trip_ns: Some(250_000),
+            loss_ratio: Some(0.125),
+            bucket_count: Some(60),
             counts: GatewayCounts { sent_count: 7, answered_count: 5, lost_count: 2, ..Default::default() },
         };
         WatchStatus {
@@ -223,6 +239,8 @@ mod tests {
                 interval_ns: 20_000_000,
                 targets: vec!["10.10.0.201".parse().unwrap()],
                 heard: true,
+                tcp_heard: Some(true),
+                group: None,
                 gateways: vec![gateway("gw1", true, None), gateway("gw2", false, Some(false))],
             }],
         }
@@ -257,6 +275,8 @@ for family in text_string_to_metric_families(answer.read().decode()):
             "clearstream_watch_gateway_probes_lost_total|None|gw1|2.0",
             "clearstream_watch_gateway_round_trip_seconds|None|gw1|0.00025",
             "clearstream_watch_gateways_used|None|None|1.0",
+            "clearstream_watch_gateway_loss_ratio|None|gw1|0.125",
+            "clearstream_watch_gateway_buckets|None|gw1|60.0",
         ] {
             assert!(text.lines().any(|line| line == wanted), "{wanted} is not in:\n{text}");
         }

@@ -22,6 +22,7 @@ mod drained;
 mod error;
 mod gateway;
 mod kernel;
+mod loss;
 mod metrics;
 mod neighbours;
 mod notify;
@@ -29,6 +30,8 @@ mod packet;
 mod run;
 mod setup;
 mod sockets;
+mod target;
+mod tcp;
 #[cfg(test)]
 mod tests;
 mod unit;

@@ -11,6 +11,12 @@ const VERSION: u8 = 1;
 const REQUEST: u8 = 1;
 const ANSWER: u8 = 2;
 const UDP: u8 = 17;
+const TCP: u8 = 6;
+/// Octets of a TCP header without options.
+const TCP_HEADER: usize = 20;
+// Flags of TCP (RFC 9293, section 3.1).
+const SYN: u8 = 0x02;
+const ACK: u8 = 0x10;
 const ICMP: u8 = 1;
 const ICMP6: u8 = 58;
 /// Echo and its answer: RFC 792 for IPv4, RFC 4443 (sections 4.1 and 4.2) for IPv6.
@@ -123,6 +129,69 @@ pub(super) fn udp(from: IpAddr, to: IpAddr, port: u16, payload: &[u8]) -> Option
     let sum = if sum == 0 { 0xffff } else { sum };
     body[6..8].copy_from_slice(&sum.to_be_bytes());
     packet(from, to, UDP, &body)
+}
+
+/// The headers of a TCP segment that begins a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Segment {
+    /// Sender.
+    pub(super) from: IpAddr,
+    /// Receiver.
+    pub(super) to: IpAddr,
+    /// Port of the sender.
+    pub(super) from_port: u16,
+    /// Port of the receiver.
+    pub(super) to_port: u16,
+    /// Sequence number of the SYN.
+    pub(super) sequence: u32,
+    /// The next octet that is expected; absent without ACK.
+    pub(super) acknowledged: Option<u32>,
+}
+
+/// A TCP segment with SYN and its IP header (RFC 9293, section 3.1). Absent for
+/// two families.
+pub(super) fn tcp(segment: &Segment, payload: &[u8]) -> Option<Vec<u8>> {
+    let mut body = Vec::with_capacity(TCP_HEADER + payload.len());
+    body.extend(segment.from_port.to_be_bytes());
+    body.extend(segment.to_port.to_be_bytes());
+    body.extend(segment.sequence.to_be_bytes());
+    body.extend(segment.acknowledged.unwrap_or(0).to_be_bytes());
+    let flags = if segment.acknowledged.is_some() { SYN | ACK } else { SYN };
+    // Header length in words of four octets, flags, window, checksum, urgent pointer.
+    body.extend([(TCP_HEADER / 4 << 4) as u8, flags, 0xff, 0xff, 0, 0, 0, 0]);
+    body.extend(payload);
+    let length = u16::try_from(body.len()).ok()?;
+    let header = pseudo_header(segment.from, segment.to, TCP, length)?;
+    let sum = checksum(header.iter().chain(&body));
+    body[16..18].copy_from_slice(&sum.to_be_bytes());
+    packet(segment.from, segment.to, TCP, &body)
+}
+
+/// Reads an IP packet with a whole TCP segment that begins a connection, and its
+/// data. Absent for anything else, and for a wrong checksum.
+pub(super) fn tcp_segment(ipv6: bool, bytes: &[u8]) -> Option<(Segment, &[u8])> {
+    let (from, to, body) = if ipv6 {
+        let length = usize::from(u16::from_be_bytes([*bytes.get(4)?, *bytes.get(5)?]));
+        let address = |at: usize| <[u8; 16]>::try_from(bytes.get(at..at + 16)?).ok().map(IpAddr::from);
+        (address(8)?, address(24)?, bytes.get(40..)?.get(..length)?)
+    } else {
+        let header = usize::from(bytes.first()? & 0x0f) * 4;
+        let length = usize::from(u16::from_be_bytes([*bytes.get(2)?, *bytes.get(3)?]));
+        let address = |at: usize| <[u8; 4]>::try_from(bytes.get(at..at + 4)?).ok().map(IpAddr::from);
+        (address(12)?, address(16)?, bytes.get(header..length)?)
+    };
+    let header: &[u8; TCP_HEADER] = body.get(..TCP_HEADER)?.try_into().ok()?;
+    let short = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+    let long = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    let pseudo = pseudo_header(from, to, TCP, u16::try_from(body.len()).ok()?)?;
+    if header[13] & SYN == 0 || checksum(pseudo.iter().chain(body)) != 0 {
+        return None;
+    }
+    let data = body.get(usize::from(header[12] >> 4) * 4..)?;
+    let acknowledged = (header[13] & ACK != 0).then(|| long(8));
+    let segment =
+        Segment { from, to, from_port: short(0), to_port: short(2), sequence: long(4), acknowledged };
+    Some((segment, data))
 }
 
 /// An ICMP echo with its IP header.
@@ -264,8 +333,32 @@ mod tests {
         }
 
         #[test]
+        fn segments_are_read_as_they_were_written(
+            ports in any::<[u16; 2]>(), numbers in any::<[u32; 2]>(), ack: bool, ipv6: bool,
+            payload in prop::collection::vec(any::<u8>(), 0..80), spoiled in any::<usize>(),
+        ) {
+            let address = |four: &str, six: &str| if ipv6 { six } else { four }.parse::<IpAddr>().unwrap();
+            let segment = Segment {
+                from: address("10.0.0.1", "fd00::1"),
+                to: address("10.1.0.2", "fd00:1::2"),
+                from_port: ports[0],
+                to_port: ports[1],
+                sequence: numbers[0],
+                acknowledged: ack.then_some(numbers[1]),
+            };
+            let mut bytes = tcp(&segment, &payload).unwrap();
+            prop_assert_eq!(tcp_segment(ipv6, &bytes), Some((segment, payload.as_slice())));
+            // A checksum of ones' complement finds every single wrong octet.
+            let header = if ipv6 { 40 } else { 20 };
+            let at = header + spoiled % (bytes.len() - header);
+            bytes[at] ^= 0x5a;
+            prop_assert_eq!(tcp_segment(ipv6, &bytes), None);
+        }
+
+        #[test]
         fn anything_else_is_read_or_left(bytes in prop::collection::vec(any::<u8>(), 0..100), ipv6: bool) {
             let _ = ProbePacket::parse(&bytes);
+            let _ = tcp_segment(ipv6, &bytes);
             let _ = echo_answer(ipv6, &bytes);
         }
 

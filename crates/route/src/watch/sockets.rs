@@ -16,7 +16,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{
     WatchError,
-    packet::{self, PROBE_BYTES, ProbePacket},
+    packet::{self, PROBE_BYTES, ProbePacket, Segment},
+    tcp::TcpProbes,
 };
 
 /// Room for answers while the program is held up.
@@ -43,6 +44,8 @@ pub(super) struct Received {
     pub(super) from: IpAddr,
     /// It came back by ICMP echo.
     pub(super) echo: bool,
+    /// The segment that carried it, if it came by TCP.
+    pub(super) segment: Option<Segment>,
 }
 
 /// The sockets of the families that are watched.
@@ -50,6 +53,7 @@ pub(super) struct Received {
 pub(super) struct Sockets {
     sender: LinkSender,
     receivers: Vec<Receiver>,
+    tcp: TcpProbes,
     port: u16,
 }
 
@@ -75,12 +79,13 @@ impl Sockets {
                 receivers.push(Receiver { socket, ipv6, echo });
             }
         }
-        Ok(Self { sender, receivers, port })
+        let tcp = TcpProbes::open(port, families)?;
+        Ok(Self { sender, receivers, tcp, port })
     }
 
     /// What [`receive`](Self::receive) can be waited for with.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.receivers.iter().map(|receiver| receiver.socket.as_fd())
+        self.receivers.iter().map(|receiver| receiver.socket.as_fd()).chain(self.tcp.descriptors())
     }
 
     /// Takes everything that has arrived.
@@ -102,6 +107,10 @@ impl Sockets {
                 }
             }
         }
+        self.tcp.receive(|received| {
+            let (probe, segment) = (received.probe, received.segment);
+            take(Received { probe, from: segment.from, echo: false, segment: Some(segment) });
+        });
     }
 
     /// Sends a probe from `from` to `to` by the gateway at `place`.
@@ -113,6 +122,31 @@ impl Sockets {
         probe: &ProbePacket,
     ) -> io::Result<()> {
         self.send_packet(place, from, packet::udp(from, to, self.port, &probe.to_bytes()))
+    }
+
+    /// The same by TCP.
+    pub(super) fn send_tcp(
+        &self,
+        place: &LinkPlace,
+        from: IpAddr,
+        to: IpAddr,
+        probe: &ProbePacket,
+    ) -> io::Result<()> {
+        self.send_packet(place, from, self.tcp.request(from, to, probe))
+    }
+
+    /// Answers a probe by what carried it.
+    pub(super) fn answer(
+        &self,
+        place: &LinkPlace,
+        from: IpAddr,
+        request: &Received,
+        probe: &ProbePacket,
+    ) -> io::Result<()> {
+        match &request.segment {
+            Some(segment) => self.send_packet(place, from, self.tcp.answer(from, segment, probe)),
+            None => self.send(place, from, request.from, probe),
+        }
     }
 
     /// The same as an ICMP echo, which the far host's kernel answers.
@@ -164,5 +198,5 @@ fn read(receiver: &Receiver, bytes: &[u8], from: SocketAddrAny) -> Option<Receiv
     if receiver.echo && probe.answer {
         return None;
     }
-    Some(Received { probe, from: SocketAddr::try_from(from).ok()?.ip(), echo: receiver.echo })
+    Some(Received { probe, from: SocketAddr::try_from(from).ok()?.ip(), echo: receiver.echo, segment: None })
 }

@@ -13,15 +13,11 @@ use clearstream_schema::{
     watch::{NeighbourWord, OutReason},
 };
 
-use super::gateway::GatewayHealth;
+use super::{
+    gateway::{GatewayHealth, RoundEnd, Transport},
+    target::Target,
+};
 
-/// Rounds of one far host without any answer after which it is asked by ICMP
-/// echo too: perhaps no watch runs there.
-const ECHO_AFTER: u32 = 3;
-/// The same after which it is no longer one of those that prove something.
-const SILENT_TARGET_AFTER: u32 = 2;
-/// The same after which another one is taken.
-const GIVE_UP_AFTER: u32 = 10;
 /// While some far hosts answer, every so many rounds go to one that does not.
 const SEARCH_EVERY: u64 = 4;
 /// Rounds in a row without any answer after which the far network is called silent.
@@ -56,8 +52,23 @@ pub(super) struct Probe {
     pub(super) target: usize,
     /// Number of the round.
     pub(super) round: u64,
+    /// What it is carried by.
+    pub(super) transport: Transport,
     /// Ask by ICMP echo too.
     pub(super) echo: bool,
+}
+
+/// An answer that came in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Answer {
+    /// Gateway that carried it.
+    pub(super) gateway: usize,
+    /// Number of the round.
+    pub(super) round: u64,
+    /// Who answered.
+    pub(super) kind: AnswerKind,
+    /// What it was carried by.
+    pub(super) transport: Transport,
 }
 
 /// What a way wants done or told.
@@ -101,26 +112,6 @@ pub(super) enum WayAction {
     },
 }
 
-/// A far host that is probed.
-#[derive(Debug, Clone)]
-struct Target {
-    candidate: usize,
-    /// Rounds in a row without any answer.
-    silent_rounds: u32,
-    /// It is asked by ICMP echo too.
-    echo: bool,
-}
-
-impl Target {
-    fn new(candidate: usize) -> Self {
-        Self { candidate, silent_rounds: 0, echo: false }
-    }
-
-    fn answers(&self) -> bool {
-        self.silent_rounds < SILENT_TARGET_AFTER
-    }
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Slot {
     NotProbed,
@@ -132,6 +123,7 @@ enum Slot {
 struct Round {
     number: u64,
     target: usize,
+    transport: Transport,
     sent: Duration,
     slots: Vec<Slot>,
 }
@@ -161,7 +153,7 @@ impl WayHealth {
             gateways: setup.members.iter().map(|member| GatewayHealth::new(*member)).collect(),
             steady: setup.steady.max(settings.interval.to_std()),
             heard: true,
-            targets: (0..active).map(Target::new).collect(),
+            targets: (0..active).map(|place| Target::new(place, place as u64)).collect(),
             spare: (active..setup.candidate_count).collect(),
             rounds: VecDeque::new(),
             next_round: 0,
@@ -209,13 +201,8 @@ impl WayHealth {
     }
 
     /// An answer came. What is not of a known round is taken as a late answer.
-    pub(super) fn answer(
-        &mut self,
-        now: Duration,
-        gateway: usize,
-        round: u64,
-        kind: AnswerKind,
-    ) -> Vec<WayAction> {
+    pub(super) fn answer(&mut self, now: Duration, answer: Answer) -> Vec<WayAction> {
+        let Answer { gateway, round, kind, transport } = answer;
         let mut actions = Vec::new();
         if gateway >= self.gateways.len() || round >= self.next_round {
             return actions;
@@ -223,7 +210,7 @@ impl WayHealth {
         let place = self.rounds.iter().position(|waiting| waiting.number == round);
         let Some(place) = place else {
             if kind == AnswerKind::Watch {
-                self.gateways[gateway].alive(round);
+                self.gateways[gateway].alive(round, transport);
                 self.first_failure[gateway] = None;
             }
             return actions;
@@ -311,22 +298,21 @@ impl WayHealth {
         let hurry = suspects.contains(&true) && self.steady > quick;
         let reference = hurry.then(|| self.reference(number)).flatten();
         let place = self.next_target(number);
-        let target = &self.targets[place];
+        let target = &mut self.targets[place];
+        let transport = target.next_transport();
         let mut slots = vec![Slot::NotProbed; self.gateways.len()];
         for (gateway, slot) in slots.iter_mut().enumerate() {
             if hurry && !suspects[gateway] && reference != Some(gateway) {
                 continue;
             }
             *slot = Slot::Waiting;
-            self.gateways[gateway].counts.sent_count += 1;
-            actions.push(WayAction::Probe(Probe {
-                gateway,
-                target: target.candidate,
-                round: number,
-                echo: target.echo,
-            }));
+            let counts = &mut self.gateways[gateway].counts;
+            counts.sent_count += 1;
+            counts.tcp_sent_count += u64::from(transport == Transport::Tcp);
+            let (target, echo) = (target.candidate, target.echo);
+            actions.push(WayAction::Probe(Probe { gateway, target, round: number, transport, echo }));
         }
-        self.rounds.push_back(Round { number, target: place, sent: now, slots });
+        self.rounds.push_back(Round { number, target: place, transport, sent: now, slots });
         self.next_round += 1;
         let wait = if hurry { quick } else { self.steady };
         // A program that was held up goes on from now, without a burst.
@@ -360,8 +346,11 @@ impl WayHealth {
     fn end(&mut self, round: &Round, actions: &mut Vec<WayAction>) {
         let by_watch = round.slots.contains(&Slot::Answered(AnswerKind::Watch));
         let by_echo = round.slots.contains(&Slot::Answered(AnswerKind::Echo));
-        self.note_target(round.target, by_watch, by_echo, actions);
+        self.note_target(round, by_watch, by_echo, actions);
         if !by_watch && !by_echo {
+            if round.transport == Transport::Tcp && !self.targets[round.target].answers_tcp() {
+                return;
+            }
             self.silent_rounds = self.silent_rounds.saturating_add(1);
             if self.silent_rounds >= SILENT_AFTER && std::mem::take(&mut self.heard) {
                 actions.push(WayAction::Silent);
@@ -372,6 +361,7 @@ impl WayHealth {
         if !std::mem::replace(&mut self.heard, true) {
             actions.push(WayAction::Heard);
         }
+        let end = RoundEnd { number: round.number, target: round.target, transport: round.transport };
         for (gateway, slot) in round.slots.iter().enumerate() {
             let answered = match slot {
                 Slot::NotProbed => continue,
@@ -380,10 +370,10 @@ impl WayHealth {
                 Slot::Answered(kind) => *kind == AnswerKind::Watch || !by_watch,
             };
             if answered {
-                self.gateways[gateway].answered(round.number);
+                self.gateways[gateway].answered(&end, &self.settings);
                 self.first_failure[gateway] = None;
             } else {
-                self.gateways[gateway].failed(round.number, round.target);
+                self.gateways[gateway].failed(&end, &self.settings);
                 if self.gateways[gateway].is_suspect() {
                     self.first_failure[gateway].get_or_insert(round.sent);
                     // The next round need not wait for the steady interval.
@@ -396,33 +386,43 @@ impl WayHealth {
         }
     }
 
-    fn note_target(&mut self, place: usize, by_watch: bool, by_echo: bool, actions: &mut Vec<WayAction>) {
-        let target = &mut self.targets[place];
-        if by_watch || by_echo {
-            target.silent_rounds = 0;
-            target.echo = !by_watch;
-        } else {
-            target.silent_rounds = target.silent_rounds.saturating_add(1);
-            target.echo |= target.silent_rounds >= ECHO_AFTER;
-            if target.silent_rounds >= GIVE_UP_AFTER
-                && let Some(to) = self.spare.pop_front()
-            {
-                let from = std::mem::replace(target, Target::new(to)).candidate;
-                self.spare.push_back(from);
-                actions.push(WayAction::TargetChanged { from, to });
-            }
+    fn note_target(&mut self, round: &Round, by_watch: bool, by_echo: bool, actions: &mut Vec<WayAction>) {
+        let target = &mut self.targets[round.target];
+        if target.note(round.transport, by_watch, by_echo)
+            && let Some(to) = self.spare.pop_front()
+        {
+            let from = std::mem::replace(target, Target::new(to, round.number)).candidate;
+            self.spare.push_back(from);
+            actions.push(WayAction::TargetChanged { from, to });
         }
+    }
+
+    /// Some far watch answers TCP probes.
+    pub(super) fn tcp_heard(&self) -> bool {
+        self.targets.iter().any(|target| target.answers() && target.answers_tcp())
+    }
+
+    /// Why a member is not well enough to stay.
+    fn fault(&self, gateway: usize, answering: usize) -> Option<OutReason> {
+        let health = self.gateways.get(gateway).filter(|health| health.member)?;
+        let lossy = || {
+            let mut others: Vec<u32> = (self.gateways.iter().enumerate())
+                .filter(|(other, health)| *other != gateway && health.member)
+                .map(|(_, health)| health.loss.lost_count())
+                .collect();
+            others.sort_unstable();
+            let usual = others.get(others.len().saturating_sub(1) / 2).copied().unwrap_or(0);
+            health.is_too_lossy(&self.settings, answering, usual).then_some(OutReason::Loss)
+        };
+        health.fault(&self.settings, answering).or_else(lossy)
     }
 
     /// Takes out what is not well, puts back what is, and never leaves none.
     fn settle(&mut self, now: Duration, actions: &mut Vec<WayAction>) {
         let before = self.members();
         let answering = self.targets.iter().filter(|target| target.answers()).count();
-        let faults: Vec<Option<OutReason>> = self
-            .gateways
-            .iter()
-            .map(|gateway| gateway.member.then(|| gateway.fault(&self.settings, answering)).flatten())
-            .collect();
+        let faults: Vec<Option<OutReason>> =
+            (0..self.gateways.len()).map(|gateway| self.fault(gateway, answering)).collect();
         let stays = |index: usize, gateway: &GatewayHealth| gateway.member && faults[index].is_none();
         let remaining = self.gateways.iter().enumerate().any(|(index, gateway)| stays(index, gateway));
         // With nobody left who works, a gateway that answers need not wait.
@@ -459,15 +459,17 @@ impl WayHealth {
         }
     }
 
-    /// The kinds of faults that take nobody out now, because no gateway without
-    /// a fault is left: the mildest there is. One that loses half is better than
-    /// none, and where none is better than another all stay.
+    /// The kinds of faults for which nobody is withdrawn now, because no gateway
+    /// without a fault is left: the mildest there is. One that loses some packets
+    /// is better than one that drops a protocol, that one is better than none,
+    /// and where none is better than another all stay.
     fn spared(&self, faults: &[Option<OutReason>]) -> Vec<OutReason> {
         let well = |gateway: &GatewayHealth, fault: &Option<OutReason>| gateway.member && fault.is_none();
         if self.gateways.iter().zip(faults).any(|(gateway, fault)| well(gateway, fault)) {
             return Vec::new();
         }
         let found: Vec<OutReason> = faults.iter().flatten().copied().collect();
-        if found.contains(&OutReason::Loss) { vec![OutReason::Loss] } else { found }
+        let mild = [vec![OutReason::Loss], vec![OutReason::NoUdp], vec![OutReason::NoTcp]];
+        mild.into_iter().find(|kinds| found.contains(&kinds[0])).unwrap_or(found)
     }
 }

@@ -1,6 +1,7 @@
 //! The loop around the decisions: sockets, clock, kernel, questions.
 
 mod asked;
+mod balance;
 mod telling;
 
 use std::{
@@ -21,13 +22,17 @@ use clearstream_schema::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use self::telling::empty_status;
+use self::{
+    balance::{Group, Return},
+    telling::empty_status,
+};
 use super::{
     WatchError,
     bfd::{Asker, BfdSource},
     control::{Asked, Control},
     desired::{NextHops, WayMembers, desired},
     drained::DrainedList,
+    gateway::Transport,
     kernel::KernelRoutes,
     metrics::{self, Shared},
     neighbours::Neighbours,
@@ -35,7 +40,7 @@ use super::{
     packet::{ProbePacket, fabric_number},
     setup::WatchedWay,
     sockets::{Received, Sockets},
-    way::{AnswerKind, Probe, WayAction, WayHealth, WaySetup},
+    way::{Answer, AnswerKind, Probe, WayAction, WayHealth, WaySetup},
 };
 
 /// Time between looks at links, neighbours, sessions and the next hops in force.
@@ -105,6 +110,10 @@ struct Watch<'a> {
     drained: DrainedList,
     health: Vec<WayHealth>,
     round_trips: Vec<Vec<Option<u64>>>,
+    /// The resilient group of each way.
+    groups: Vec<Option<Group>>,
+    /// Gateways that came back and lack buckets.
+    returns: Vec<Return>,
     /// Way and gateway by the gateway's address on this side.
     by_address: BTreeMap<IpAddr, (usize, usize)>,
     shared: Shared,
@@ -157,6 +166,8 @@ impl<'a> Watch<'a> {
             drained: DrainedList::open(&config.state),
             health,
             round_trips: config.ways.iter().map(|way| vec![None; way.gateways.len()]).collect(),
+            groups: config.ways.iter().map(|way| Group::of(&config.routing.nexthops, way)).collect(),
+            returns: Vec::new(),
             by_address,
             shared,
             began: Instant::now(),
@@ -185,6 +196,11 @@ impl<'a> Watch<'a> {
                 break;
             }
             std::thread::sleep(Duration::from_millis(20));
+        }
+        if self.config.ways.iter().any(|way| way.address.is_ipv6())
+            && let Err(error) = self.kernel.advance_generation()
+        {
+            self.problem(error.to_string());
         }
         for name in self.drained.names() {
             if let Err(reason) = self.drain(&name, true) {
@@ -264,7 +280,8 @@ impl<'a> Watch<'a> {
             let now = self.now();
             let Some(health) = self.health.get_mut(way) else { return };
             let kind = if received.echo { AnswerKind::Echo } else { AnswerKind::Watch };
-            let answered = health.answer(now, gateway, probe.round, kind);
+            let transport = if received.segment.is_some() { Transport::Tcp } else { Transport::Udp };
+            let answered = health.answer(now, Answer { gateway, round: probe.round, kind, transport });
             actions.extend(answered.into_iter().map(|action| (way, action)));
             if let Some(place) = self.round_trips[way].get_mut(gateway) {
                 *place = u64::try_from(now.as_nanos()).ok().map(|now| now.saturating_sub(probe.sent_ns));
@@ -277,13 +294,14 @@ impl<'a> Watch<'a> {
         let probe = received.probe;
         let Some(&(way, gateway)) = self.by_address.get(&probe.back) else { return };
         let at = &self.config.ways[way];
-        if !at.far.iter().any(|prefix| prefix.contains(received.from)) {
+        let elsewhere = received.segment.is_some_and(|segment| segment.to != at.address);
+        if elsewhere || !at.far.iter().any(|prefix| prefix.contains(received.from)) {
             return;
         }
         let Some(place) = self.neighbours.place(way, gateway) else { return };
         let answer = ProbePacket { answer: true, ..probe };
         // An answer that cannot leave is one that does not come.
-        if self.sockets.send(place, at.address, received.from, &answer).is_ok() {
+        if self.sockets.answer(place, at.address, received, &answer).is_ok() {
             self.shared.lock().unwrap_or_else(PoisonError::into_inner).served_count += 1;
         }
     }
@@ -303,6 +321,7 @@ impl<'a> Watch<'a> {
         }
         let now = self.now();
         for (way, action) in actions {
+            self.note_return(way, &action, now);
             let told = self.in_words(way, action, now);
             if let Some(event) = told {
                 self.tell(event);
@@ -332,7 +351,10 @@ impl<'a> Watch<'a> {
             back: gateway.far,
             sent_ns: u64::try_from(self.now().as_nanos()).unwrap_or(u64::MAX),
         };
-        let _ = self.sockets.send(place, at.address, *to, &packet);
+        let _ = match probe.transport {
+            Transport::Udp => self.sockets.send(place, at.address, *to, &packet),
+            Transport::Tcp => self.sockets.send_tcp(place, at.address, *to, &packet),
+        };
         if probe.echo {
             let _ = self.sockets.send_echo(place, at.address, *to, &packet);
         }
@@ -399,6 +421,7 @@ impl<'a> Watch<'a> {
                 self.problem(format!("flows may move to a gateway that comes back: {error}"));
             }
         }
+        self.look_at_buckets();
         self.publish();
         self.sign_of_life();
         let wait = if self.neighbours.all_known() { HOUSEKEEPING } else { HURRIED_HOUSEKEEPING };

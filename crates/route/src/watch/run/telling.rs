@@ -7,7 +7,7 @@ use clearstream_schema::watch::{
     WatchStatus, WayStatus,
 };
 
-use super::{Watch, WatchConfig};
+use super::{Watch, WatchConfig, balance::Group};
 use crate::watch::{
     setup::WatchedWay,
     way::{WayAction, WayHealth},
@@ -76,6 +76,8 @@ impl Watch<'_> {
                 interval_ns: u64::try_from(self.health[index].steady.as_nanos()).unwrap_or(u64::MAX),
                 targets: self.health[index].targets().map(|target| way.candidates[target]).collect(),
                 heard: self.health[index].heard,
+                tcp_heard: Some(self.health[index].tcp_heard()),
+                group: self.groups[index].as_ref().map(Group::status),
                 gateways: self.gateway_statuses(index, way),
             })
             .collect();
@@ -95,6 +97,8 @@ impl Watch<'_> {
                 neighbour: health.neighbour,
                 session_up: health.session_up,
                 round_trip_ns: self.round_trips[index][gateway],
+                loss_ratio: health.loss.ratio(),
+                bucket_count: self.groups[index].as_ref().and_then(|group| group.bucket_count(gateway)),
                 counts: health.counts,
             })
             .collect()
