@@ -100,7 +100,7 @@ pub(crate) fn samples() -> Vec<Request> {
         Request::FlowPrepare(prepare),
         Request::FlowStart { test: 1 },
         Request::FlowStop { test: 1 },
-        Request::ProbeListen { address: Some(HERE), cookie: cookie() },
+        Request::ProbeListen { address: Some(HERE), port: None, cookie: cookie() },
         Request::ProbeRun { config: probe, udp: nobody, tcp: nobody, cookie: cookie() },
         Request::ProbeClose,
         Request::RdmaServe { address: HERE, cookie: Some(cookie()), peer: Some([192, 0, 2, 1].into()) },

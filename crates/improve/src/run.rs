@@ -114,9 +114,8 @@ pub fn run<B: Bench>(
     };
     let until = bench.now() + options.budget;
     let mut state = State::new(bench);
-    let looped = Loop { options, stop, until }
-        .all(&mut state, &mut found, on_event)
-        .and_then(|()| state.keep_all());
+    let looped =
+        Loop { options, stop, until }.all(&mut state, &mut found, on_event).and_then(|()| state.keep_all());
     if looped.is_err() {
         // The error is told; hosts are left as they were if they can be reached.
         state.take_all_back()?;

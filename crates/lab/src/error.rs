@@ -190,7 +190,7 @@ impl LabError {
 /// not take of them is the file's mistake, unless this host lacks something.
 fn network_code(error: &NetlinkError) -> ExitCode {
     match error {
-        NetlinkError::Refused { source, .. } => match FailureKind::of_system(source) {
+        NetlinkError::Refused { source, .. } => match FailureKind::of_system(&source.clone().into()) {
             FailureKind::Unsupported => ExitCode::Unsupported,
             _ => ExitCode::Usage,
         },

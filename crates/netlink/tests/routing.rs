@@ -334,12 +334,12 @@ fn host_with_ipv6_group() -> Host {
 /// passes the same steps without a dead socket.
 #[test]
 fn root_sockets_look_again_when_the_generation_was_advanced() {
-    let dead = dead_sockets(&mut host_with_ipv6_group(), 1500);
-    let Some(place) = dead.iter().position(|count| *count > 0) else {
-        eprintln!("the initial namespace's generation is out of reach, or the kernel has no such fault");
-        return;
-    };
-    assert_eq!(dead.iter().filter(|count| **count > 0).count(), 1, "at one generation only: {dead:?}");
+    const STEPS: usize = 1500;
+    let dead = dead_sockets(&mut host_with_ipv6_group(), STEPS);
+    // None where the initial namespace's generation is out of reach, or the
+    // kernel has no such fault; then as many steps must pass below.
+    let place = dead.iter().position(|count| *count > 0).unwrap_or(STEPS);
+    assert!(dead.iter().filter(|count| **count > 0).count() <= 1, "at one generation only: {dead:?}");
     let mut host = host_with_ipv6_group();
     host.socket.advance_ipv6_generation(4096).unwrap();
     let dead = dead_sockets(&mut host, place + 50);

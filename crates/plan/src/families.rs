@@ -94,8 +94,7 @@ fn is_sysctl(path: &str) -> bool {
     }
     let names: Vec<&str> = path.split('/').collect();
     let refused = |name: &&str| REFUSED.iter().any(|refused| name.starts_with(refused));
-    matches!(names[..], ["net", folder, _, ..] if NETWORK.contains(&folder))
-        && !names.iter().any(refused)
+    matches!(names[..], ["net", folder, _, ..] if NETWORK.contains(&folder)) && !names.iter().any(refused)
 }
 
 fn is_file(path: &str) -> bool {

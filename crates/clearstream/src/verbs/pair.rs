@@ -89,7 +89,9 @@ impl PairVerb {
                     Scope::Measure => "run tests here",
                     Scope::MeasureAndChange => "run tests and change network settings here",
                 };
-                output::log(&format!("Give this token to {name} over a safe channel: whoever holds it may {rights}."));
+                output::log(&format!(
+                    "Give this token to {name} over a safe channel: whoever holds it may {rights}."
+                ));
                 output::log("There: clearstream pair accept FILE, then paste it.");
             }
             Self::Accept { file } => {

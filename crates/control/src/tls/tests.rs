@@ -249,9 +249,10 @@ fn panic_while_serving_ends_the_daemon_and_leaves_nobody_waiting() {
     });
     let server = Server::bind(config).unwrap();
     let address = server.local_address();
-    let pairing = Pairing::from_token(&pairing::create(folder.path(), "alice", address).unwrap()).unwrap();
+    let token = pairing::create(folder.path(), "alice", address, Scope::Measure).unwrap();
+    let pairing = Pairing::from_token(&token).unwrap();
     let (done, ended) = channel();
-    thread::spawn(move || done.send(server.run(&AtomicBool::new(false), || Empty)));
+    thread::spawn(move || done.send(server.run(&AtomicBool::new(false), |_| Empty)));
     refused(connect(address, &pairing));
     let result = ended.recv_timeout(LONG).expect("the daemon ends");
     assert!(matches!(result, Err(ServeError::Panicked)), "{result:?}");

@@ -24,14 +24,12 @@ pub fn losses(weights: &[u16], buckets: u16, both_ways: bool, rebalanced: bool) 
     lost.map(|(lost, kind)| loss(weights, lost, kind, &hit, &change(kind))).collect()
 }
 
+/// Ratios of flows: those that move needlessly, those that move on return, and
+/// the busiest gateway's between.
+type Change = (f64, f64, f64);
+
 /// Flows that move needlessly and on return, and the largest share between.
-fn change(
-    before: &[u16],
-    after: &[u16],
-    buckets: u16,
-    rebalanced: bool,
-    multipath: Multipath,
-) -> (f64, f64, f64) {
+fn change(before: &[u16], after: &[u16], buckets: u16, rebalanced: bool, multipath: Multipath) -> Change {
     match multipath {
         Multipath::Resilient => resilient(buckets, before, after, rebalanced),
         _ => by_thresholds(before, after),
@@ -43,7 +41,7 @@ fn loss(
     lost: usize,
     multipath: Multipath,
     hit_by: &dyn Fn(f64) -> f64,
-    change: &dyn Fn(&[u16]) -> (f64, f64, f64),
+    change: &dyn Fn(&[u16]) -> Change,
 ) -> GatewayLoss {
     let total: f64 = weights.iter().map(|weight| f64::from(*weight)).sum();
     let sets = sets(weights.len(), lost);
@@ -73,7 +71,7 @@ fn loss(
 
 /// Flows that move although their gateway lives, flows that move when the lost
 /// ones are back in their places, and the largest share between.
-fn by_thresholds(before: &[u16], after: &[u16]) -> (f64, f64, f64) {
+fn by_thresholds(before: &[u16], after: &[u16]) -> Change {
     let (old, new) = (thresholds(before), thresholds(after));
     let mut start = 0_u64;
     let (mut needless, mut all) = (0_u64, 0_u64);
@@ -98,7 +96,7 @@ fn by_thresholds(before: &[u16], after: &[u16]) -> (f64, f64, f64) {
 }
 
 /// The same for busy buckets, which move back only when the group rebalances.
-fn resilient(count: u16, before: &[u16], after: &[u16], rebalanced: bool) -> (f64, f64, f64) {
+fn resilient(count: u16, before: &[u16], after: &[u16], rebalanced: bool) -> Change {
     let old = Buckets::new(count, before);
     let mut new = old.clone();
     new.change(after, false);

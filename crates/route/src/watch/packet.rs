@@ -158,7 +158,7 @@ pub(super) fn tcp(segment: &Segment, payload: &[u8]) -> Option<Vec<u8>> {
     body.extend(segment.acknowledged.unwrap_or(0).to_be_bytes());
     let flags = if segment.acknowledged.is_some() { SYN | ACK } else { SYN };
     // Header length in words of four octets, flags, window, checksum, urgent pointer.
-    body.extend([(TCP_HEADER / 4 << 4) as u8, flags, 0xff, 0xff, 0, 0, 0, 0]);
+    body.extend([((TCP_HEADER / 4) << 4) as u8, flags, 0xff, 0xff, 0, 0, 0, 0]);
     body.extend(payload);
     let length = u16::try_from(body.len()).ok()?;
     let header = pseudo_header(segment.from, segment.to, TCP, length)?;
