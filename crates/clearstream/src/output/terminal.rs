@@ -88,7 +88,7 @@ impl<F: Formatter> Formatter for Escaping<F> {
     fn write_string_fragment<W: ?Sized + io::Write>(&mut self, out: &mut W, text: &str) -> io::Result<()> {
         let mut rest = text;
         while let Some((at, c)) = rest.char_indices().find(|(_, c)| is_obeyed(*c)) {
-            out.write_all(rest[..at].as_bytes())?;
+            out.write_all(&rest.as_bytes()[..at])?;
             let mut units = [0; 2];
             for unit in c.encode_utf16(&mut units) {
                 write!(out, "\\u{unit:04x}")?;
