@@ -163,8 +163,9 @@ impl Intake {
             let due = received - reported;
             // A client with few receives in mind waits for the first of them:
             // whoever is idle reports.
+            let is_due = due >= u64::from(all.shape.signal_every) || count == 0 && due > 0;
             if !over
-                && (due >= u64::from(all.shape.signal_every) || count == 0 && due > 0)
+                && is_due
                 && let Err(error) = self.credit(all, lane)
             {
                 self.lanes[lane].over = true;
