@@ -134,7 +134,7 @@ fn root_a_lab_without_privilege_says_what_is_missing() {
 fn root_a_flow_that_the_delay_line_limited_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let _lab = Lab::up(&lab_file(folder.path(), "e2e-slow", "delay = \"1ms\""), "e2e-slow");
-    let flow = || run(&["flow", "--lab", "e2e-slow", "-d", "800ms", "--warm-up", "0s", "--json"]).json();
+    let flow = || run(&["flow", "--lab", "e2e-slow", "-t", "800ms", "--warm-up", "0s", "--json"]).json();
     let state = fs::read_to_string("/run/clearstream/labs/e2e-slow/state.json").unwrap();
     let state: serde_json::Value = serde_json::from_str(&state).unwrap();
     let threads = fs::read_dir(format!("/proc/{}/task", state["keeper_pid"])).unwrap().flatten();
@@ -146,8 +146,10 @@ fn root_a_flow_that_the_delay_line_limited_says_so() {
     assert!(pinned.status.success(), "{pinned:?}");
     // 20 ms of every 25, before the line's own real-time priority.
     let script = "import time\nwhile True:\n e = time.monotonic() + 0.02\n while time.monotonic() < e: pass\n time.sleep(0.005)";
-    let mut hog = std::process::Command::new("chrt");
-    let mut hog = hog.args(["-f", "50", "taskset", "-c", "0", "python3", "-c", script]).spawn().unwrap();
+    // It ends with this thread, also when that panics or is killed.
+    let mut hog = std::process::Command::new("setpriv");
+    hog.args(["--pdeathsig", "KILL", "chrt", "-f", "50", "taskset", "-c", "0", "python3", "-c", script]);
+    let mut hog = hog.spawn().unwrap();
     let limited = flow();
     hog.kill().unwrap();
     hog.wait().unwrap();
@@ -155,7 +157,7 @@ fn root_a_flow_that_the_delay_line_limited_says_so() {
         let notices = flow["summary"]["notices"].as_array().into_iter().flatten();
         notices.filter(|notice| notice["id"] == "delay-line-limit").count()
     };
-    assert_eq!(marked(&limited), 1, "{}", limited["summary"]["notices"]);
+    assert_eq!(marked(&limited), 1, "{}: {}", limited["summary"]["notices"], limited["delay_lines"]);
     let lines = limited["delay_lines"].as_array().unwrap();
     assert!(lines.len() == 2 && lines.iter().any(|line| line["relay_limited"] == true), "{lines:?}");
     assert!(run(&["lab", "list"]).ok().contains("running, delay line was the limit"));

@@ -45,7 +45,8 @@ fn two_commands_are_measured_in_pairs_and_the_first_is_left_in_force() {
     let (ended, made) = between(&folder, "true");
     let text = ended.ok();
     assert!(text.contains("(2 pairs, range"), "{text}");
-    assert!(text.contains("2 pairs of trials have a probability by chance of 0.5 at least"), "{text}");
+    let prose = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(prose.contains("2 pairs of trials have a probability by chance of 0.5 at least"), "{text}");
     let log = fs::read_to_string(folder.path().join("log")).unwrap();
     let said: Vec<&str> = log.lines().collect();
     assert_eq!(said.last(), Some(&"before"), "restored: {said:?}");
@@ -55,9 +56,7 @@ fn two_commands_are_measured_in_pairs_and_the_first_is_left_in_force() {
 
     let made = made.to_str().unwrap();
     let compared = run(&["study", "compare", made, "treatment=before", "treatment=after"]);
-    for line in
-        compared.ok().lines().filter(|line| !line.starts_with("note:") && !line.starts_with("unknown"))
-    {
+    for line in compared.ok().lines() {
         assert!(line.chars().count() <= 80 || line.contains(made), "{line}");
     }
     assert!(
@@ -66,7 +65,7 @@ fn two_commands_are_measured_in_pairs_and_the_first_is_left_in_force() {
         compared.stdout
     );
     run(&["study", "compare", made, "treatment=before", "treatment=later"])
-        .refused(2, &["has no treatment=later; it has treatment=before|after"]);
+        .refused(2, &["has no treatment=later; it has treatment="]);
     run(&["study", "compare", made, "treatment=before"]).refused(2, &["write two"]);
     // The same run on both sides: nothing is claimed, and what would help is said.
     let same = run(&["study", "compare", made, made, "--json"]).json();
@@ -80,7 +79,7 @@ fn a_command_that_fails_fails_its_trials_and_is_quoted() {
     let (ended, made) = between(&folder, "echo no such key >&2; exit 3");
     assert_eq!(ended.code(), 8, "{}", ended.stderr);
     let trials = fs::read_to_string(made.join("trials.jsonl")).unwrap();
-    assert_eq!(trials.matches("no such key").count(), 2, "{trials}");
+    assert_eq!(trials.matches("exit status: 3: no such key").count(), 2, "{trials}");
     assert_eq!(trials.matches("\"complete\":true").count(), 2, "those of the other command ran: {trials}");
     let log = fs::read_to_string(folder.path().join("log")).unwrap();
     assert_eq!(log.lines().last(), Some("before"));

@@ -9,7 +9,7 @@ use crate::{
     estimate::{Estimate, chosen, median},
     figure::{identifier, published_range},
     figures::{effects, gateways, goodput::belongs, interrupt::ReaderPlace, window::WindowModel},
-    format::{bytes, count, milliseconds, number, percent, range, rate},
+    format::{bytes, count, milliseconds, percent, range, rate},
 };
 
 /// Cards at the head of the report.
@@ -331,15 +331,15 @@ pub(crate) fn trust(digest: &Digest) -> Vec<String> {
             milliseconds(middle),
             milliseconds(lines_of_delay.late_p99_ns as f64),
             if lines_of_delay.overflow_count > 0 {
-                format!("; its queue overflowed {} times", number(lines_of_delay.overflow_count as f64))
+                format!("; its queue overflowed {} times", lines_of_delay.overflow_count)
             } else {
                 String::new()
             }
         ));
         if lines_of_delay.limited_trial_count > 0 {
             lines.push(format!(
-                "In {} of {} the delay line, not the path, was the limit (marked `delay-line-limit`): read their rates and round trips as this machine's.",
-                number(lines_of_delay.limited_trial_count as f64),
+                "In {} of {} the delay line, not the path, was the limit (notice delay-line-limit): read their rates and round trips as this machine's.",
+                lines_of_delay.limited_trial_count,
                 count(digest.trial_count, "trial")
             ));
         }

@@ -250,8 +250,9 @@ pub struct DelayLineStats {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy_ratio: Option<f64>,
     /// The delay line, not the path it models, was the limit: it dropped
-    /// packets, was late by more than [`LATENESS_LIMIT_NS`] in the median, or
-    /// worked for at least [`BUSY_LIMIT_RATIO`] of the time.
+    /// packets, was late by more than [`LATENESS_LIMIT_NS`] in the median or
+    /// [`LATENESS_P99_LIMIT_NS`] for one packet in a hundred, or worked for at
+    /// least [`BUSY_LIMIT_RATIO`] of the time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub relay_limited: bool,
 }
@@ -259,6 +260,10 @@ pub struct DelayLineStats {
 /// Median lateness above which a delay line counts as the limit of a
 /// measurement: a healthy one is late by some tens of microseconds.
 pub const LATENESS_LIMIT_NS: u64 = 1_000_000;
+/// The same for the 99th percentile: a line whose thread is kept from its core
+/// releases most packets in time when it runs, and stretches every round trip
+/// in which it does not.
+pub const LATENESS_P99_LIMIT_NS: u64 = 10_000_000;
 /// Busy share from which a delay line counts as the limit of a measurement.
 pub const BUSY_LIMIT_RATIO: f64 = 0.9;
 
@@ -271,6 +276,7 @@ impl DelayLineStats {
         self.relay_dropped_count > 0
             || self.front_dropped_count > 0
             || self.late_p50_ns > LATENESS_LIMIT_NS
+            || self.late_p99_ns > LATENESS_P99_LIMIT_NS
             || self.busy_ratio.is_some_and(|ratio| ratio >= BUSY_LIMIT_RATIO)
     }
 }

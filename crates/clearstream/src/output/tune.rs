@@ -250,11 +250,16 @@ fn journal_state(state: JournalState) -> &'static str {
 
 /// Lines of at most [`WIDTH`] columns behind the margin.
 pub(super) fn wrapped(message: &str) -> String {
-    let margin = " ".repeat(INDENT);
+    fold(message, INDENT, WIDTH)
+}
+
+/// Lines of at most `width` columns that begin `indent` columns in.
+pub(crate) fn fold(message: &str, indent: usize, width: usize) -> String {
+    let margin = " ".repeat(indent);
     let mut text = String::new();
     let mut line = String::new();
     for word in message.split_whitespace() {
-        if !line.is_empty() && INDENT + line.chars().count() + 1 + word.chars().count() > WIDTH {
+        if !line.is_empty() && indent + line.chars().count() + 1 + word.chars().count() > width {
             let _ = writeln!(text, "{margin}{line}");
             line.clear();
         }

@@ -2,7 +2,9 @@
 
 use clearstream_schema::{
     flow::Notice,
-    lab::{BUSY_LIMIT_RATIO, DELAY_LINE_LIMIT_NOTICE, DelayLineStats, LATENESS_LIMIT_NS},
+    lab::{
+        BUSY_LIMIT_RATIO, DELAY_LINE_LIMIT_NOTICE, DelayLineStats, LATENESS_LIMIT_NS, LATENESS_P99_LIMIT_NS,
+    },
 };
 
 /// The notice that belongs to a measurement in which delay lines did this;
@@ -32,6 +34,9 @@ fn reasons(line: &DelayLineStats) -> String {
     }
     if line.late_p50_ns > LATENESS_LIMIT_NS {
         parts.push(format!("was {:.1} ms late in the median", line.late_p50_ns as f64 / 1e6));
+    }
+    if line.late_p99_ns > LATENESS_P99_LIMIT_NS {
+        parts.push(format!("was {:.1} ms late for one packet in a hundred", line.late_p99_ns as f64 / 1e6));
     }
     if let Some(ratio) = line.busy_ratio.filter(|ratio| *ratio >= BUSY_LIMIT_RATIO) {
         parts.push(format!("worked {:.0} % of the time", ratio * 100.0));

@@ -224,6 +224,7 @@ mod tests {
         assert!(!of(&|tally| tally.overflowed(9), 5_000_000, 0), "the modelled queue is the path's");
         assert!(!of(&|tally| tally.lost(9), 5_000_000, 0), "modelled losses are the path's");
         assert!(!of(&|tally| tally.passed(1500, 900_000_000), 5_000_000, 0), "one late packet");
+        assert!(of(&|tally| (0..4).for_each(|_| tally.passed(1500, 20_000_000)), 5_000_000, 0));
         assert!(of(&|tally| tally.relay_dropped(1), 5_000_000, 0));
         assert!(of(&|_| {}, 5_000_000, 1));
         assert!(of(&|_| {}, 9_500_000, 0));

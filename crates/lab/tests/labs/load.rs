@@ -92,8 +92,10 @@ impl Hog {
     fn start() -> Self {
         // 20 ms of work, 5 ms of rest: the kernel's limit for real-time threads is not met.
         let script = "import time\nwhile True:\n e = time.monotonic() + 0.02\n while time.monotonic() < e: pass\n time.sleep(0.005)";
-        let words = ["-f", "50", "taskset", "-c", "0", "python3", "-c", script];
-        Self(Command::new("chrt").args(words).spawn().unwrap())
+        // It ends with the thread of this test, also when that is killed.
+        let words =
+            ["--pdeathsig", "KILL", "chrt", "-f", "50", "taskset", "-c", "0", "python3", "-c", script];
+        Self(Command::new("setpriv").args(words).spawn().unwrap())
     }
 }
 

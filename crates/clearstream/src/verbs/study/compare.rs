@@ -15,6 +15,7 @@ use crate::{
         self,
         quantity::{rate, time},
         table::table,
+        tune::fold,
     },
 };
 
@@ -46,7 +47,8 @@ pub(super) fn treatments(reader: &Reader) -> Result<(), CommandError> {
         found => found.map_err(refused)?,
     };
     for effect in &comparison.effects {
-        output::line(&sentence(effect))?;
+        // A level a line where the effect depends on one.
+        sentence(effect).lines().try_for_each(prose)?;
     }
     Ok(())
 }
@@ -82,7 +84,8 @@ fn show(comparison: &Comparison) -> Result<(), CommandError> {
         Pairing::Runs => "pairs:  runs that followed one another",
     })?;
     for effect in &comparison.effects {
-        output::line(&sentence(effect))?;
+        // A level a line where the effect depends on one.
+        sentence(effect).lines().try_for_each(prose)?;
     }
     if !comparison.cells.is_empty() {
         output::line("")?;
@@ -93,13 +96,13 @@ fn show(comparison: &Comparison) -> Result<(), CommandError> {
     }
     for (reason, count) in reasons(&comparison.cells) {
         let s = if count == 1 { "" } else { "s" };
-        output::line(&format!("unknown ({count} cell{s}): {reason}"))?;
+        prose(&format!("unknown ({count} cell{s}): {reason}"))?;
     }
     if comparison.unmatched_count > 0 {
         output::line(&format!("{} cells have values on one side only", comparison.unmatched_count))?;
     }
     for notice in &comparison.notices {
-        output::line(&format!("note: {}", notice.message))?;
+        prose(&format!("note: {}", notice.message))?;
     }
     Ok(())
 }
@@ -170,7 +173,7 @@ fn sentence(effect: &EffectComparison) -> String {
             .levels
             .iter()
             .map(|level| {
-                format!("\n  {}={}: {}", on.factor, level.level.as_deref().unwrap_or("-"), how(level))
+                format!("\n- {}={}: {}", on.factor, level.level.as_deref().unwrap_or("-"), how(level))
             })
             .collect();
         return format!("{name}: no single ratio, it depends on {}:{}", on.factor, levels.concat());
@@ -180,4 +183,9 @@ fn sentence(effect: &EffectComparison) -> String {
         Some(reason) => format!("{name}: {found}: {}, {reason}", word(effect.verdict)),
         None => format!("{name}: {found}: {}", word(effect.verdict)),
     }
+}
+
+/// Prose in lines that fit a terminal.
+fn prose(text: &str) -> Result<(), CommandError> {
+    Ok(output::line(fold(text, 0, 80).trim_end())?)
 }
