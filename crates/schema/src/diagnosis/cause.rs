@@ -1,0 +1,299 @@
+//! What can limit a path, as typed facts.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{End, Role};
+
+/// What limits a flow.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Cause {
+    /// Packets as large as the route says do not arrive, and nobody says so.
+    PathMtu {
+        /// MTU that the sending host takes for the route's.
+        route_mtu_bytes: u32,
+        /// Largest packet that passes.
+        path_mtu_bytes: u32,
+    },
+    /// TCP's memory of a whole host is used up (`tcp_mem`).
+    MemoryPressure {
+        /// On this end.
+        end: End,
+        /// `tcp_mem` pressure threshold, in pages as the kernel reads it.
+        pressure_pages: u64,
+        /// The same in bytes.
+        pressure_bytes: u64,
+        /// The values look like bytes, or like a copy of a triple in bytes.
+        unit_error: bool,
+        /// Pressure threshold that would do, pages.
+        needed_pages: u64,
+    },
+    /// The card's PCIe link.
+    Pcie {
+        /// On this end.
+        end: End,
+        /// Interface.
+        interface: String,
+        /// PCI address.
+        device: String,
+        /// Lanes in use.
+        lane_count: u32,
+        /// Lanes that the card has.
+        card_lane_count: u32,
+        /// Conservative ceiling.
+        low_bps: f64,
+        /// Optimistic ceiling.
+        high_bps: f64,
+    },
+    /// The interface sends or receives at its line rate.
+    LineRate {
+        /// On this end.
+        end: End,
+        /// Interface.
+        interface: String,
+        /// Its speed.
+        speed_bps: u64,
+    },
+    /// The interface drops or damages packets.
+    InterfaceLoss {
+        /// On this end.
+        end: End,
+        /// Interface.
+        interface: String,
+        /// Errors and drops while the flow ran.
+        lost_packet_count: u64,
+    },
+    /// The receiver does not offer more window.
+    ReceiverWindow {
+        /// What holds it.
+        held_by: BufferLimit,
+        /// Window offered.
+        window_bytes: u64,
+        /// Window needed for `goal_bps`.
+        needed_window_bytes: u64,
+        /// Receive buffer needed for that window (as `tcp_rmem` counts).
+        needed_buffer_bytes: u64,
+        /// Rate that the needed sizes are for.
+        goal_bps: f64,
+    },
+    /// The sender's socket does not take more data.
+    SendBuffer {
+        /// What holds it.
+        held_by: BufferLimit,
+        /// Send buffer in force.
+        buffer_bytes: u64,
+        /// Send buffer needed for `goal_bps` (as `tcp_wmem` counts).
+        needed_buffer_bytes: u64,
+        /// Rate that the needed size is for.
+        goal_bps: f64,
+    },
+    /// The program that reads is slow.
+    ReceiverApplication {
+        /// Its thread computes rather than waits.
+        computes: bool,
+        /// Share of a core that its thread uses, 0 to 1.
+        thread_share_ratio: f64,
+    },
+    /// The program that writes is slow.
+    SenderApplication {
+        /// Share of a core that its thread uses, 0 to 1.
+        thread_share_ratio: f64,
+    },
+    /// Packets are held back to a rate.
+    Pacing {
+        /// The rate.
+        rate_bps: f64,
+        /// True when the socket has it (`SO_MAX_PACING_RATE`).
+        by_socket: bool,
+    },
+    /// Lost packets keep the congestion window small.
+    Loss {
+        /// Bytes sent again / bytes sent.
+        loss_ratio: f64,
+        /// What this loss allows by `model`.
+        bound_bps: f64,
+        /// The formula.
+        model: LossModel,
+        /// Loss at which the goal would be reached.
+        tolerable_ratio: f64,
+        /// The goal.
+        goal_bps: f64,
+    },
+    /// Packets above a rate are dropped without a queue (a policer).
+    Policer {
+        /// The rate, as goodput of all flows together.
+        rate_bps: f64,
+        /// Bytes sent again / bytes sent.
+        loss_ratio: f64,
+    },
+    /// The congestion control sends less than another one over the same path.
+    CongestionControl {
+        /// The one in force.
+        name: String,
+        /// The one that was tried beside it.
+        other: String,
+        /// What the other one reached.
+        other_bps: f64,
+    },
+    /// Flows of one test differ: some share a slow path or core.
+    UnevenFlows {
+        /// Numbers of the slow flows.
+        slow_flows: Vec<u32>,
+        /// Median rate of a slow flow.
+        slow_bps: f64,
+        /// Median rate of the others.
+        fast_bps: f64,
+        /// What the slow ones share.
+        shared: SharedBy,
+    },
+    /// Other processes hold the cores that the flow's threads need.
+    Contention {
+        /// On this end.
+        end: End,
+        /// The core, where it is a single one.
+        core: Option<u32>,
+        /// Share of the time that the flow's thread waited for a core.
+        waiting_ratio: f64,
+        /// Cores' worth of time that other processes used.
+        foreign_core_count: f64,
+        /// Who, the busiest first.
+        processes: Vec<ProcessShare>,
+    },
+    /// The CPU quota of a control group stops the program.
+    CpuQuota {
+        /// On this end.
+        end: End,
+        /// Control group that has the quota.
+        group: String,
+        /// Quota in thousandths of a core.
+        quota_millicores: u64,
+        /// Enforcement periods in which it was throttled, 0 to 1.
+        throttled_ratio: f64,
+    },
+    /// Writer and reader of one machine share a core.
+    SharedCore {
+        /// The core.
+        core: u32,
+        /// Both were pinned to it; otherwise the scheduler placed them.
+        pinned: bool,
+        /// Share of the core that both use together, 0 to 1.
+        used_ratio: f64,
+        /// Other cores, the nearest first.
+        better_cores: Vec<u32>,
+    },
+    /// The path carries no more: its bottleneck's queue is full.
+    PathCapacity {
+        /// What it carries, as goodput.
+        rate_bps: f64,
+        /// Round-trip time less the lowest: time in the queue.
+        queue_ns: u64,
+    },
+    /// The congestion window was still growing when the flow ended.
+    StillRamping {
+        /// Time until it would have reached the goal, from the model.
+        needed_ns: u64,
+    },
+    /// The processing of one end.
+    Cpu {
+        /// Which part.
+        role: Role,
+        /// On this end.
+        end: End,
+        /// The core, where one is known.
+        core: Option<u32>,
+        /// Share of the time that the flow's thread ran or waited for a core.
+        runnable_ratio: f64,
+        /// Share of the time that it waited for a core: somebody else had it.
+        waiting_ratio: f64,
+    },
+    /// Reader and packet processing share a core.
+    InterruptCollision {
+        /// On this end.
+        end: End,
+        /// The core.
+        core: u32,
+        /// Share of it used for packet processing, 0 to 1.
+        softirq_ratio: f64,
+        /// Other cores, the nearest first.
+        better_cores: Vec<u32>,
+    },
+    /// Thread and card are on different NUMA nodes.
+    NumaRemote {
+        /// Which part.
+        role: Role,
+        /// On this end.
+        end: End,
+        /// Interface.
+        interface: String,
+        /// Node of the card.
+        nic_node: u32,
+        /// Core of the thread.
+        core: u32,
+        /// Node of the thread.
+        thread_node: u32,
+        /// Hops between them.
+        hop_count: u32,
+        /// Cores of the card's node.
+        better_cores: Vec<u32>,
+    },
+    /// Nobody takes packets out of the card in time.
+    ReceiveOverrun {
+        /// On this end.
+        end: End,
+        /// Packets dropped in `netdev_max_backlog` or at the card.
+        dropped_packet_count: u64,
+    },
+}
+
+/// A process and its share of a core.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ProcessShare {
+    /// Name (`comm`), for several processes of one name once.
+    pub name: String,
+    /// Number of processes of that name.
+    pub process_count: u32,
+    /// Cores' worth of time that they used together.
+    pub core_count: f64,
+}
+
+/// What the slow flows of a test have in common and the fast ones do not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SharedBy {
+    /// A leg of the path: its queue, its delay or its loss.
+    Path,
+    /// The core of the sending threads.
+    SenderCore(u32),
+    /// The core of the receiving threads.
+    ReceiverCore(u32),
+}
+
+/// What holds a buffer or window at its size.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum BufferLimit {
+    /// The program asked for this many bytes (`SO_RCVBUF`, `SO_SNDBUF`, window).
+    Explicit(u64),
+    /// The last value of a sysctl.
+    Sysctl {
+        /// `net.ipv4.tcp_rmem`.
+        name: String,
+        /// Its value.
+        value_bytes: u64,
+        /// On this end.
+        end: End,
+    },
+    /// 65535 shifted by the window scale of the handshake (RFC 7323).
+    WindowScale(u8),
+}
+
+/// Response function of a congestion control.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LossModel {
+    /// `1.22 / sqrt(p)` segments (Mathis, Semke, Mahdavi, Ott 1997).
+    Mathis,
+    /// `1.054 T^0.75 / p^0.75` segments (RFC 9438, section 5.1).
+    Cubic,
+}
