@@ -51,8 +51,8 @@ impl Streak {
     }
 
     /// One far host alone condemns nobody, unless it is the only one that answers.
-    fn is_enough(&self, settings: &WatchSettings, answering_targets: usize) -> bool {
-        self.failures >= settings.down_count.max(1) && self.targets.len() >= answering_targets.min(2)
+    fn is_enough(&self, failures: u32, answering_targets: usize) -> bool {
+        self.failures >= failures && self.targets.len() >= answering_targets.min(2)
     }
 }
 
@@ -168,10 +168,18 @@ impl GatewayHealth {
         if self.any.failures > 0 && self.session_up == Some(false) {
             return Some(OutReason::SessionDown);
         }
-        let streaks =
-            [(&self.any, OutReason::NoAnswer), (&self.tcp, OutReason::NoTcp), (&self.udp, OutReason::NoUdp)];
-        let condemned = streaks.iter().find(|(streak, _)| streak.is_enough(settings, answering_targets));
-        condemned.map(|(_, reason)| *reason)
+        let down_count = settings.down_count.max(1);
+        // The other transport's answers do not end such a streak, and one short
+        // loss meets several probes of a doubted gateway: twice as many.
+        let of_one = down_count.saturating_mul(2);
+        let streaks = [
+            (&self.any, down_count, OutReason::NoAnswer),
+            (&self.tcp, of_one, OutReason::NoTcp),
+            (&self.udp, of_one, OutReason::NoUdp),
+        ];
+        let condemned =
+            streaks.iter().find(|(streak, failures, _)| streak.is_enough(*failures, answering_targets));
+        condemned.map(|(.., reason)| *reason)
     }
 
     /// It loses more than it may. What another gateway that stands for all loses
