@@ -20,8 +20,8 @@ fn a_gateway_that_drops_tcp_alone_is_out() {
         let outs = world.outs();
         assert_eq!(outs.len(), 1, "{outs:?}");
         assert_eq!((outs[0].1, outs[0].2), (3, OutReason::NoTcp));
-        // Three rounds by TCP are at most nine rounds.
-        assert!(outs[0].0 <= ms(1000 + 9 * 20 + 60), "{outs:?}");
+        // Six rounds by TCP are at most eighteen rounds.
+        assert!(outs[0].0 <= ms(1000 + 18 * 20 + 60), "{outs:?}");
         world.no_tcp.clear();
         world.run(ms(6000));
         assert_eq!(world.way.members(), [true; 6]);
