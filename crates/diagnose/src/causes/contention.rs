@@ -116,7 +116,8 @@ fn own_beside(facts: &Facts<'_>) -> f64 {
 }
 
 fn is_held(part: &Part<'_>, own: f64) -> bool {
-    if stolen(part) >= STOLEN {
+    // A thread that has hardly any work is not held back by what is stolen.
+    if stolen(part) >= STOLEN && part.runnable() >= HAS_WORK {
         return true;
     }
     let Some(load) = &part.load else { return false };
