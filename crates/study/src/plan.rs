@@ -97,13 +97,19 @@ pub(crate) fn usual_overhead(workload: Workload) -> TimeSpan {
 impl PlannedExperiment {
     /// Time of one pass over all cells.
     pub fn pass_time(&self) -> TimeSpan {
-        TimeSpan(self.cells.iter().map(|cell| cell.time.0 + usual_overhead(self.workload).0).sum())
+        let overhead = usual_overhead(self.workload).0;
+        total(self.cells.iter().map(|cell| cell.time.0.saturating_add(overhead)))
     }
 
     /// Time of all passes.
     pub fn time(&self) -> TimeSpan {
         TimeSpan(self.pass_time().0.saturating_mul(u64::from(self.repetitions)))
     }
+}
+
+/// Sum of times in nanoseconds; a file may name any duration.
+fn total(times: impl Iterator<Item = u64>) -> TimeSpan {
+    TimeSpan(times.fold(0, u64::saturating_add))
 }
 
 /// Lists the trials of a study on two hosts. The same arguments give the same
@@ -177,7 +183,7 @@ fn cut_to_own_budgets(experiments: &mut [PlannedExperiment], notices: &mut Vec<N
 
 fn cut_to_budget(experiments: &mut [PlannedExperiment], budget: TimeSpan, notices: &mut Vec<Notice>) {
     let asked: Vec<u32> = experiments.iter().map(|experiment| experiment.repetitions).collect();
-    while experiments.iter().map(|experiment| experiment.time().0).sum::<u64>() > budget.0 {
+    while total(experiments.iter().map(|experiment| experiment.time().0)) > budget {
         // The one that is repeated most loses least.
         let most =
             experiments.iter_mut().max_by_key(|experiment| (experiment.repetitions, experiment.time().0));
@@ -342,7 +348,7 @@ impl Plan {
 
     /// Time needed, setting up included.
     pub fn time(&self) -> TimeSpan {
-        TimeSpan(self.experiments.iter().map(|experiment| experiment.time().0).sum())
+        total(self.experiments.iter().map(|experiment| experiment.time().0))
     }
 
     /// What a dry run shows.
