@@ -1,5 +1,8 @@
 //! Limits made for real in labs, and what the diagnosis calls them.
 //!
+//! Only limits that any machine makes, however busy: an interrupt core that is
+//! full is one of speed, and belongs to `make bench BENCH=diagnosis`.
+//!
 //! `CLEARSTREAM_DIAGNOSE_REPEATS=10 cargo test -p clearstream --test diagnose
 //! -- --nocapture` prints the whole table for so many repeats; a path without
 //! a fault is diagnosed twice as often.
@@ -29,8 +32,6 @@ const AMPLE: &str = "268435456";
 struct Row {
     name: &'static str,
     link: &'static str,
-    /// Cores that the receiver's packets are steered to.
-    receive_cores: Option<&'static str>,
     receive_most: &'static str,
     send_most: &'static str,
     options: &'static str,
@@ -40,10 +41,10 @@ struct Row {
 }
 
 const fn row(name: &'static str, link: &'static str, options: &'static str, cause: &'static str) -> Row {
-    Row { name, link, receive_cores: None, receive_most: AMPLE, send_most: AMPLE, options, cause, words: &[] }
+    Row { name, link, receive_most: AMPLE, send_most: AMPLE, options, cause, words: &[] }
 }
 
-const ROWS: [Row; 12] = [
+const ROWS: [Row; 11] = [
     Row {
         words: &["SO_RCVBUF", "256 KiB"],
         ..row("rcvbuf", LONG, "--receive-buffer 256KiB", "receiver-window")
@@ -73,12 +74,6 @@ const ROWS: [Row; 12] = [
         "path-capacity",
     ),
     Row { words: &["200 Mb/s"], ..row("pacing", LONG, "--pacing 200Mb/s", "pacing") },
-    // A writer that splices copies nothing, so that its own core is not the limit.
-    Row {
-        receive_cores: Some("1"),
-        words: &["core 1"],
-        ..row("collision", "", "--sender-cores 0 --receiver-cores 1 --method splice", "interrupt-collision")
-    },
     // A reader that throws away in the kernel copies nothing: the writer, whose
     // core does the softirqs of a veth pair, too, is the busy one.
     Row {
@@ -105,12 +100,11 @@ fn lab_file(folder: &Path, name: &str, row: &Row) -> PathBuf {
             row.receive_most, row.send_most
         )
     };
-    let cores = row.receive_cores.map_or_else(String::new, |cores| format!(", receive-cores = \"{cores}\""));
     let text = format!(
         "schema = \"clearstream.lab\"\nversion = 1\nname = \"{name}\"\ntitle = \"a limit\"\n{}{}\
          [[link]]\nmtu = 9000\n{}\nends = [\n\
          {{ host = \"alpha\", interface = \"wan0\", addresses = [\"10.79.0.1/24\"] }},\n\
-         {{ host = \"beta\", interface = \"wan0\", addresses = [\"10.79.0.2/24\"]{cores} }},\n]\n",
+         {{ host = \"beta\", interface = \"wan0\", addresses = [\"10.79.0.2/24\"] }},\n]\n",
         host("alpha"),
         host("beta"),
         row.link
@@ -134,26 +128,15 @@ fn within(verb: &str, row: &Row, more: &[&str]) -> Value {
     finish(command.spawn().unwrap(), Duration::from_secs(60)).json()
 }
 
-/// Why this machine could not make a limit now, by what was not diagnosed:
-/// `None` when it did.
-fn not_made(row: &Row, document: &Value) -> Option<String> {
+/// Why this machine could not make a limit now: other tests run beside this
+/// one. What is named must be others' and much.
+fn not_made(document: &Value) -> Option<String> {
     let (cause, sentence) = first_cause(document);
-    if cause == "contention" {
-        // Other tests run beside this one. What is named must be others' and much.
-        let held = document.pointer("/primary/found/cause/foreign_core_count").and_then(Value::as_f64);
-        let processes = document.pointer("/primary/found/cause/processes").and_then(Value::as_array);
-        let name = |process: &Value| process["name"].as_str().unwrap_or_default().to_owned();
-        let others = processes.into_iter().flatten().any(|process| !name(process).starts_with("clearstream"));
-        return (others && held >= Some(0.3)).then_some(sentence);
-    }
-    // Packets steered to the reader's core: without that the flow must be faster.
-    row.receive_cores?;
-    let free = Row { receive_cores: None, ..*row };
-    let rate = |document: &Value, key: &str| document.pointer(key).and_then(Value::as_f64).unwrap();
-    let without = rate(&within("flow", &free, &["-t", "2s", "-O", "500ms"]), "/summary/goodput_bps");
-    let with = rate(document, "/observed_bps");
-    (with > 0.85 * without)
-        .then(|| format!("{:.1} Gb/s with it and {:.1} without: no collision", with / 1e9, without / 1e9))
+    let held = document.pointer("/primary/found/cause/foreign_core_count").and_then(Value::as_f64);
+    let processes = document.pointer("/primary/found/cause/processes").and_then(Value::as_array);
+    let name = |process: &Value| process["name"].as_str().unwrap_or_default().to_owned();
+    let others = processes.into_iter().flatten().any(|process| !name(process).starts_with("clearstream"));
+    (cause == "contention" && others && held >= Some(0.3)).then_some(sentence)
 }
 
 /// How often a limit that the machine did not make is made again.
@@ -191,7 +174,7 @@ fn root_every_limit_that_is_made_is_named_first() {
                     right += 1;
                     break;
                 }
-                let Some(why) = not_made(row, &document) else {
+                let Some(why) = not_made(&document) else {
                     wrong.push(format!("{}: {last}\n{:#}", row.name, document["primary"]));
                     break;
                 };
@@ -300,7 +283,7 @@ fn root_a_path_used_to_its_capacity_accuses_nobody() {
     let mut accused = Vec::new();
     for _ in 0..2 * repeats() {
         let mut document = diagnose(&healthy);
-        if not_made(&healthy, &document).is_some() {
+        if not_made(&document).is_some() {
             document = diagnose(&healthy);
         }
         let fault = document["primary"]["found"]["fault"].as_bool();

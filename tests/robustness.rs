@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use common::{Lab, children, clearstream, finish, program, run, signal};
+use common::{Lab, TWO_HOSTS, children, clearstream, finish, program, run, signal};
 
 /// Longest that a run here may take.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -264,38 +264,21 @@ fn root_unreachable_network_ends_with_its_exit_code() {
 fn root_lab_with_an_unknown_congestion_control_is_a_mistake_of_its_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("robust-cc.toml");
-    let file = LAB.replace("NAME", "robust-cc").replace("TITLE", "x");
+    let file = TWO_HOSTS.replace("NAME", "robust-cc");
     fs::write(&path, file.replace("name = \"here\"", "name = \"here\"\ncongestion-control = \"nosuch\""))
         .unwrap();
     run(&["lab", "up", text(&path)]).refused(2, &["nosuch"]);
 }
 
-const LAB: &str = r#"
-schema = "clearstream.lab"
-version = 1
-name = "NAME"
-title = "TITLE"
-[[host]]
-name = "here"
-[[host]]
-name = "there"
-[[link]]
-mtu = 1500
-[[link.ends]]
-host = "here"
-interface = "eth0"
-addresses = ["10.0.0.1/24"]
-[[link.ends]]
-host = "there"
-interface = "eth0"
-addresses = ["10.0.0.2/24"]
-"#;
-
 #[test]
 fn root_dead_host_of_a_lab_is_shown_and_titles_are_harmless() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("robust-dead.toml");
-    fs::write(&path, LAB.replace("NAME", "robust-dead").replace("TITLE", "\\u001b[2Jtitle\\u202e")).unwrap();
+    fs::write(
+        &path,
+        TWO_HOSTS.replace("NAME", "robust-dead").replace("a lab of a test", "\\u001b[2Jtitle\\u202e"),
+    )
+    .unwrap();
     let lab = Lab::up(&path, "robust-dead");
     let list = run(&["lab", "list"]);
     let row = |text: &str| {

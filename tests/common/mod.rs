@@ -153,7 +153,8 @@ pub fn assert_valid(schema: &str, document: &serde_json::Value) {
     assert!(errors.is_empty(), "{errors:#?}");
 }
 
-const TWO_HOSTS: &str = r#"
+/// The file of [`Lab::of_two_hosts`], with `NAME` for its name.
+pub const TWO_HOSTS: &str = r#"
 schema = "clearstream.lab"
 version = 1
 name = "NAME"

@@ -168,17 +168,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-
-    fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, HostRoot) {
-        let folder = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = folder.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        let root = HostRoot::directory(folder.path());
-        (folder, root)
-    }
+    use crate::root::tests::tree;
 
     #[test]
     fn joins_the_sources_by_core_when_one_is_offline() {

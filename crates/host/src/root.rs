@@ -421,10 +421,22 @@ pub(crate) fn read_whole(mut file: &fs::File, bytes: &mut Vec<u8>, rel: &str) ->
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+
+    /// A captured tree of these files.
+    pub(crate) fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, HostRoot) {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let root = HostRoot::directory(folder.path());
+        (folder, root)
+    }
 
     #[test]
     fn follows_links_and_never_leaves_the_tree() {

@@ -60,20 +60,8 @@ fn quota(root: &HostRoot, folder: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
-
-    fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, HostRoot) {
-        let folder = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = folder.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        let root = HostRoot::directory(folder.path());
-        (folder, root)
-    }
+    use crate::root::tests::tree;
 
     /// The quota of a slice above, as `systemd-run -p CPUQuota=60%` sets it.
     #[test]

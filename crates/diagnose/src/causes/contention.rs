@@ -126,8 +126,11 @@ fn is_held(part: &Part<'_>, own: f64) -> bool {
     let own_core = part.core.filter(|(_, share)| *share >= 0.9).map_or(0.0, |(core, _)| load.on_core(core));
     let here = own_core.max(load.foreign / cores);
     let waits = waits(part);
-    let explains = waits >= WAITS && part.runnable() >= HAS_WORK && here >= (EXPLAINS * waits).max(own);
-    explains || (load.insistent >= HELD * cores && (waits >= WAITS / 2.0 || load.emulation > 0.0))
+    let has_work = part.runnable() >= HAS_WORK;
+    let explains = waits >= WAITS && has_work && here >= (EXPLAINS * waits).max(own);
+    // A delay line of a lab needs cores as the flow's threads do.
+    let delayed = (waits >= WAITS / 2.0 && has_work) || load.emulation > 0.0;
+    explains || (load.insistent >= HELD * cores && delayed)
 }
 
 /// A window or buffer of a fixed size over a long path gives the rate that it

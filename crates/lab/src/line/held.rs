@@ -83,9 +83,14 @@ impl HeldLane {
                 return false;
             }
         };
-        let waited_ns = packet.arrived_us.map_or(now_ns - self.empty_ns, since).min(now_ns);
+        // Without a stamp (the kernel switches them on some time after it was
+        // asked to: net_enable_timestamp) the packet came after the queue was
+        // last empty. That bounds its wait; its delay counts from now, so that
+        // it is never released early.
+        let stamped_ns = packet.arrived_us.map(|stamp| since(stamp).min(now_ns));
+        let waited_ns = stamped_ns.unwrap_or(now_ns - self.empty_ns);
         // The model's time does not go back where the machine's clock does.
-        self.last_arrival_ns = self.last_arrival_ns.max(now_ns - waited_ns);
+        self.last_arrival_ns = self.last_arrival_ns.max(now_ns - stamped_ns.unwrap_or(0));
         let shape = Shape::of_ip(packet.start, packet.ip_bytes, (packet.mark & SEGMENT_SIZE_MASK) as usize);
         let mut slot = Slot { id: packet.id, bytes: packet.ip_bytes, leaves_ns: 0, dropped: false };
         let mut tally = lock(&self.tally);

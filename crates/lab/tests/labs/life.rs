@@ -169,9 +169,9 @@ fn root_killed_keeper_leaves_nothing_and_the_next_start_clears_up() {
     let keeper_pid = rustix::process::Pid::from_raw(lab.0.keeper_pid().cast_signed()).unwrap();
     rustix::process::kill_process(keeper_pid, rustix::process::Signal::KILL).unwrap();
     assert!(gone(|| !network_namespaces().contains(&namespace)), "the namespace goes with its keeper");
-    assert!(matches!(open(&file.name), Err(LabError::NotRunning { .. })));
     // The holders end first; the lab's lock goes with the keeper's last thread.
     assert!(gone(|| has_ended(keeper_pid)), "the keeper ends");
+    assert!(matches!(open(&file.name), Err(LabError::NotRunning { .. })));
     // What a user had started inside is ended by the next start of any lab.
     let next = Lab::up(&pair("next", "")).unwrap();
     assert!(gone(|| left_over.try_wait().unwrap().is_some()));

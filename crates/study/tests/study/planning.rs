@@ -198,6 +198,19 @@ fn the_quick_demo_fits_into_three_minutes() {
     assert_eq!(sum, table.time.0);
 }
 
+/// A file may name any duration: centuries times cells do not fit into a number.
+#[test]
+fn times_of_centuries_add_up_to_the_longest_time() {
+    let mut study = built_in();
+    for experiment in &mut study.experiments {
+        experiment.flow.insert("duration".to_owned(), json!("18446744073s"));
+    }
+    let plan = plan(&study, &only("window", Mode::Full, false), &nehalem("one"), &nehalem("two")).unwrap();
+    assert!(plan.trials.len() > 1);
+    assert_eq!(plan.time(), TimeSpan(u64::MAX));
+    assert_eq!(plan.table().time, TimeSpan(u64::MAX));
+}
+
 #[test]
 fn a_budget_takes_repetitions_never_cells() {
     let options =
