@@ -92,7 +92,7 @@ pub(super) fn others(facts: &Facts<'_>) -> Option<Finding> {
     let part = facts
         .parts()
         .into_iter()
-        .filter(|part| is_held(part, own_beside(facts)))
+        .filter(|part| is_held(facts, part))
         .max_by(|one, other| waits(one).total_cmp(&waits(other)))?;
     Some(finding(facts, part))
 }
@@ -115,7 +115,16 @@ fn own_beside(facts: &Facts<'_>) -> f64 {
     if same { run(sender).min(run(receiver)) } else { 0.0 }
 }
 
-fn is_held(part: &Part<'_>, own: f64) -> bool {
+/// Data stops for want of this thread: the writer leaves its socket empty, or
+/// the reader its own full.
+fn holds_back(facts: &Facts<'_>, part: &Part<'_>) -> bool {
+    match part.role {
+        Role::Sender => facts.medians.busy < 0.75,
+        Role::Receiver => facts.medians.receive_fill.unwrap_or(0.0) >= 0.2,
+    }
+}
+
+fn is_held(facts: &Facts<'_>, part: &Part<'_>) -> bool {
     // A thread that has hardly any work is not held back by what is stolen.
     if stolen(part) >= STOLEN && part.runnable() >= HAS_WORK {
         return true;
@@ -127,9 +136,10 @@ fn is_held(part: &Part<'_>, own: f64) -> bool {
     let here = own_core.max(load.foreign / cores);
     let waits = waits(part);
     let has_work = part.runnable() >= HAS_WORK;
-    let explains = waits >= WAITS && has_work && here >= (EXPLAINS * waits).max(own);
+    let explains = waits >= WAITS && has_work && here >= (EXPLAINS * waits).max(own_beside(facts));
     // A delay line of a lab needs cores as the flow's threads do.
-    let delayed = (waits >= WAITS / 2.0 && has_work) || load.emulation > 0.0;
+    let waited_for = waits >= WAITS / 2.0 && (has_work || holds_back(facts, part));
+    let delayed = waited_for || load.emulation > 0.0;
     explains || (load.insistent >= HELD * cores && delayed)
 }
 

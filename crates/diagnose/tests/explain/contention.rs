@@ -70,6 +70,20 @@ fn contention_is_given_instead_of_what_it_looks_like() {
     // Over a long path, too: the writer's gaps are the core's.
     let gaps = Shown { busy: 0.4, writer: (0.1, 0.3, 0.1), processes: hogs.clone(), ..Shown::default() };
     assert!(matches!(found(&explain(&gaps.evidence())).cause, Cause::Contention { .. }));
+    // A writer that waits now and then while its socket is never empty holds nothing
+    // back: the queue in front of a path that carries 1 Gb/s is the path's.
+    let full = Shown {
+        unacked: 90,
+        window: 100,
+        not_sent: 4 << 20,
+        rtt_ns: 50_000_000,
+        writer: (0.02, 0.12, 0.1),
+        reader: (0.02, 0.12, 0.1),
+        processes: hogs.clone(),
+        ..Shown::default()
+    };
+    let found_in_full = explain(&full.evidence());
+    assert!(!matches!(found(&found_in_full).cause, Cause::Contention { .. }), "{:?}", found_in_full.primary);
     // A window of a fixed size gives what it should, whoever uses the cores.
     let window = Shown {
         goodput_bps: 1e9,

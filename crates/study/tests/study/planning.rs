@@ -205,7 +205,8 @@ fn times_of_centuries_add_up_to_the_longest_time() {
     for experiment in &mut study.experiments {
         experiment.flow.insert("duration".to_owned(), json!("18446744073s"));
     }
-    let plan = plan(&study, &only("window", Mode::Standard, false), &nehalem("one"), &nehalem("two")).unwrap();
+    let plan =
+        plan(&study, &only("window", Mode::Standard, false), &nehalem("one"), &nehalem("two")).unwrap();
     assert!(plan.trials.len() > 1);
     assert_eq!(plan.time(), TimeSpan(u64::MAX));
     assert_eq!(plan.table().time, TimeSpan(u64::MAX));
