@@ -34,6 +34,8 @@ pub(crate) struct Part<'a> {
     pub(crate) core: Option<(u32, f64)>,
     /// The card that carried the data.
     pub(crate) nic: Option<&'a Nic>,
+    /// The data went over the loopback interface.
+    pub(crate) over_loopback: bool,
     /// Packets that its interface dropped or found damaged.
     pub(crate) lost_packets: u64,
     /// What TCP counted there while the flow ran.
@@ -129,6 +131,9 @@ pub(crate) struct Facts<'a> {
     pub(crate) seconds: f64,
     pub(crate) sent_bytes: u64,
     pub(crate) resent_bytes: u64,
+    /// Of the whole connections, warm-up included: bytes sent, bytes sent again,
+    /// and samples in which any were.
+    pub(crate) ever: Losses,
     pub(crate) timeouts: u64,
     pub(crate) mss_bytes: f64,
     pub(crate) max_pacing_bps: Option<f64>,
@@ -143,6 +148,18 @@ pub(crate) struct Facts<'a> {
     pub(crate) each: Vec<EachFlow>,
     /// Congestion control of the sending sockets, as the kernel named it.
     pub(crate) congestion_control: Option<String>,
+}
+
+/// Losses of connections from their beginning.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Losses {
+    pub(crate) sent_bytes: u64,
+    pub(crate) resent_bytes: u64,
+    pub(crate) losing_samples: u64,
+}
+
+fn resent(flow: Option<&FlowInterval>) -> u64 {
+    flow.and_then(|flow| flow.tcp.as_ref()?.retransmitted_bytes).unwrap_or(0)
 }
 
 fn most(values: impl Iterator<Item = Option<u32>>) -> Option<(u32, f64)> {
@@ -227,6 +244,7 @@ fn part<'a>(role: Role, end: End, evidence: &'a Evidence, used: &[&'a Interval])
         thread,
         core: most(sides().flat_map(|side| side.flows.iter().map(seen))),
         nic: hosts::nic(host, interface),
+        over_loopback: interface == Some("lo"),
         lost_packets: interface.and_then(|name| lost.get(name)).copied().unwrap_or(0),
         counters,
         cores: cores.into_values().collect(),
@@ -278,6 +296,7 @@ impl<'a> Facts<'a> {
             seconds: 0.0,
             sent_bytes: 0,
             resent_bytes: 0,
+            ever: Losses::default(),
             timeouts: 0,
             mss_bytes: 1448.0,
             max_pacing_bps: None,
@@ -319,6 +338,7 @@ impl<'a> Facts<'a> {
             let elapsed_ns = side.end_ns.saturating_sub(side.start_ns);
             for flow in &side.flows {
                 let earlier = before.insert(flow.flow, flow);
+                self.ever.losing_samples += u64::from(resent(Some(flow)) > resent(earlier));
                 let Some(tcp) = flow.tcp.as_ref().filter(|_| !interval.warm_up) else { continue };
                 self.read_socket(earlier, tcp);
                 app_limited.push(f64::from(u8::from(tcp.delivery_rate_app_limited)));
@@ -333,6 +353,11 @@ impl<'a> Facts<'a> {
                 fills.push(f64::from(memory.receive_used_bytes) / limit);
                 buffers.push(limit);
             }
+        }
+        for flow in before.into_values() {
+            let sent = flow.tcp.as_ref().and_then(|tcp| tcp.sent_bytes).unwrap_or(0);
+            self.ever.sent_bytes = self.ever.sent_bytes.saturating_add(sent);
+            self.ever.resent_bytes = self.ever.resent_bytes.saturating_add(resent(Some(flow)));
         }
         let scale = of_receiver(observed, receiving).and_then(|flow| flow.tcp.as_ref());
         self.receive_window_scale = scale.map(|tcp| tcp.receive_window_scale);
@@ -402,6 +427,24 @@ impl<'a> Facts<'a> {
             0 => 0.0,
             sent => (self.resent_bytes as f64 / sent as f64).min(1.0),
         }
+    }
+
+    /// As [`Self::loss_ratio`]; of the whole connections where the measured part
+    /// saw no loss: a window that losses have cut takes seconds to grow again.
+    pub(crate) fn recent_loss_ratio(&self) -> f64 {
+        match (self.resent_bytes, self.ever.sent_bytes) {
+            (0, sent) if sent > 0 => (self.ever.resent_bytes as f64 / sent as f64).min(1.0),
+            _ => self.loss_ratio(),
+        }
+    }
+
+    /// Losses per segment, those of one sample as one. TCP halves its window once
+    /// in a round trip, however many segments were lost in it: congestion signals,
+    /// not segments, are what the models count (Mathis, Semke, Mahdavi, Ott 1997,
+    /// section 2). A burst of joined packets is one of many segments.
+    pub(crate) fn loss_event_ratio(&self) -> f64 {
+        let segments = self.ever.sent_bytes as f64 / self.mss_bytes.max(1.0);
+        (self.ever.losing_samples as f64 / segments.max(1.0)).min(self.recent_loss_ratio())
     }
 
     /// What the probe found in the direction of the data.

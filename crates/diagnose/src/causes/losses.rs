@@ -32,16 +32,25 @@ pub(super) fn short_queue(facts: &Facts<'_>) -> Option<Finding> {
 /// not hold it, and a much lower one does not describe these losses (they come
 /// in bursts, as a policer's do).
 fn explained(facts: &Facts<'_>) -> Option<Finding> {
-    let loss = facts.loss_ratio();
+    let loss = facts.recent_loss_ratio();
     if loss < RESENT_MIN || hosts_are_busy(facts) {
         return None;
     }
     let (rtt, mss) = ((facts.medians.rtt_ns as u64).max(facts.base_rtt_ns()), facts.mss_bytes);
-    let per_flow = |of: fn(f64, u64, f64) -> f64| of(mss, rtt, loss) * facts.flow_count;
-    let (mathis, cubic) = (per_flow(formulas::mathis_bps), per_flow(formulas::cubic_bps));
-    let (bound, model) = if cubic > mathis { (cubic, LossModel::Cubic) } else { (mathis, LossModel::Mathis) };
+    let bound_of = |loss: f64| {
+        let per_flow = |of: fn(f64, u64, f64) -> f64| of(mss, rtt, loss) * facts.flow_count;
+        let (mathis, cubic) = (per_flow(formulas::mathis_bps), per_flow(formulas::cubic_bps));
+        if cubic > mathis { (cubic, LossModel::Cubic) } else { (mathis, LossModel::Mathis) }
+    };
+    // Lost bytes count a burst by its segments, samples with losses count what
+    // came within one as one: the truth lies between.
+    let (lowest, highest) = (bound_of(loss), bound_of(facts.loss_event_ratio().max(RESENT_MIN)));
+    let (bound, model) = if lowest.0 >= facts.goodput_bps { lowest } else { highest };
+    let bound = if lowest.0 < facts.goodput_bps { bound.min(facts.goodput_bps).max(lowest.0) } else { bound };
     let held = facts.medians.window_fill >= 0.7 || facts.medians.not_sent > facts.medians.in_flight;
-    if !held || !explains(facts, bound / facts.goodput_bps.max(1.0)) {
+    let slow_start = facts.resent_bytes == 0 && facts.growth.is_some_and(|(_, slow_start)| slow_start);
+    let rates = (lowest.0 / facts.goodput_bps.max(1.0), highest.0 / facts.goodput_bps.max(1.0));
+    if !held || slow_start || !explains(facts, rates) {
         return None;
     }
     let goal = goal_bps(facts);
@@ -76,8 +85,16 @@ fn explained(facts: &Facts<'_>) -> Option<Finding> {
         fault: true,
         evidence: vec![
             facts.sampled(
-                format!("{} of {} sent again", bytes(facts.resent_bytes), bytes(facts.sent_bytes)),
-                "change of tcpi_bytes_retrans and tcpi_bytes_sent",
+                if facts.resent_bytes > 0 {
+                    format!("{} of {} sent again", bytes(facts.resent_bytes), bytes(facts.sent_bytes))
+                } else {
+                    format!(
+                        "{} of {} sent again since the connection began; the window has not recovered",
+                        bytes(facts.ever.resent_bytes),
+                        bytes(facts.ever.sent_bytes)
+                    )
+                },
+                "tcpi_bytes_retrans and tcpi_bytes_sent",
             ),
             facts.sampled(
                 format!("{} of the congestion window is in flight", percent(facts.medians.window_fill)),
@@ -96,13 +113,13 @@ fn explained(facts: &Facts<'_>) -> Option<Finding> {
     })
 }
 
-/// Whether a bound of this many times the rate describes the losses.
-fn explains(facts: &Facts<'_>, ratio: f64) -> bool {
+/// Whether bounds of these many times the rate describe the losses.
+fn explains(facts: &Facts<'_>, (lowest, highest): (f64, f64)) -> bool {
     // With few segments in flight a loss takes a timeout, which the models
     // leave out (Padhye, Firoiu, Towsley, Kurose 1998); over microseconds the
     // recovery takes longer than the round trip.
-    let most = if facts.loss_ratio() > TIMEOUT_LOSS || facts.is_local() { 8.0 } else { 3.0 };
-    (1.0 / 3.0..=most).contains(&ratio)
+    let most = if facts.recent_loss_ratio() > TIMEOUT_LOSS || facts.is_local() { 8.0 } else { 3.0 };
+    highest >= 1.0 / 3.0 && lowest <= most
 }
 
 fn loss_remedies(facts: &Facts<'_>) -> Vec<Remedy> {

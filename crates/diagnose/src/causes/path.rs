@@ -90,7 +90,7 @@ pub(super) fn path_capacity(facts: &Facts<'_>) -> Option<Finding> {
 /// One flow and several have the same sum, lose packets and leave no queue:
 /// something drops what is above a rate.
 pub(super) fn policer(facts: &Facts<'_>) -> Option<Finding> {
-    let loss = facts.loss_ratio();
+    let loss = facts.recent_loss_ratio();
     if loss < POLICED_LOSS || has_queue(facts) || hosts_are_busy(facts) {
         return None;
     }
@@ -98,7 +98,7 @@ pub(super) fn policer(facts: &Facts<'_>) -> Option<Finding> {
     let other = Facts::of_flow(facts.evidence, experiment);
     let ratio = other.goodput_bps / best_asked_bps(facts).max(1.0);
     let ratio = if other.flow_count > facts.flow_count { ratio } else { 1.0 / ratio.max(1e-9) };
-    let alike = SAME_SUM.contains(&ratio) && other.loss_ratio() >= POLICED_LOSS;
+    let alike = SAME_SUM.contains(&ratio) && other.recent_loss_ratio() >= POLICED_LOSS;
     if !alike || has_queue(&other) || hosts_are_busy(&other) {
         return None;
     }
@@ -119,7 +119,7 @@ pub(super) fn policer(facts: &Facts<'_>) -> Option<Finding> {
                 format!(
                     "{:.3} % of the bytes were sent again; in the experiment {:.3} %",
                     loss * 100.0,
-                    other.loss_ratio() * 100.0
+                    other.recent_loss_ratio() * 100.0
                 ),
                 "change of tcpi_bytes_retrans / tcpi_bytes_sent",
             ),
@@ -175,7 +175,8 @@ pub(super) fn congestion_control(facts: &Facts<'_>) -> Option<Finding> {
             rate(asked),
             rate(experiment.goodput_bps())
         ),
-        fault: true,
+        // Over loopback there is no path that a congestion control could suit.
+        fault: !facts.sender.over_loopback,
         evidence: congestion_evidence(facts, experiment, &name, &other),
         remedies: vec![Remedy::ChangeFlow { key: "congestion-control".to_owned(), value: other.into() }],
     })

@@ -14,6 +14,8 @@ use crate::{
 pub(super) const MOST_OF_THE_TIME: f64 = 0.5;
 /// Write queue / send buffer of a socket that takes no more.
 const FULL: f64 = 0.85;
+/// The same of one that is emptied in lumps.
+const HALF_FULL: f64 = 0.5;
 /// Segments in flight / congestion window of a flow that the window holds.
 pub(super) const WINDOW_USED: f64 = 0.85;
 
@@ -178,10 +180,10 @@ pub(super) fn send_buffer(facts: &Facts<'_>) -> Option<Finding> {
     let at_cap = explicit.is_some() || cap.is_some_and(|cap| buffer >= 0.95 * cap as f64);
     let ceiling =
         formulas::window_bps(formulas::SEND_SHARE_RATIO * buffer, facts.base_rtt_ns()) * facts.flow_count;
-    // What a small explicit buffer leaves free is less than one transfer; the
-    // rate it predicts is the witness then.
+    // What a small buffer leaves free is less than one transfer, and acknowledgements
+    // empty it in lumps; the rate it predicts is the witness then.
     let predicted = (0.7..=1.25).contains(&(facts.goodput_bps / ceiling));
-    let full = fill >= FULL || (explicit.is_some() && predicted);
+    let full = fill >= FULL || (predicted && (explicit.is_some() || fill >= HALF_FULL));
     let holds = full
         && at_cap
         && medians.window_fill < 0.9

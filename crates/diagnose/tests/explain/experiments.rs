@@ -76,6 +76,12 @@ fn a_congestion_control_is_a_cause_when_another_one_carries_more() {
     };
     assert_eq!((name.as_str(), tried.as_str(), *other_bps), ("bbr", "cubic", 41.8e9));
     assert!(finding.fault);
+    // Over loopback it is the cause as well, and nobody's fault.
+    let over_loopback = Shown { interface: "lo", ..bbr() };
+    let other_there = Shown { interface: "lo", ..other.clone() };
+    let there = with(&over_loopback, &[(ExperimentKind::OtherCongestionControl, &other_there)]);
+    assert!(matches!(found(&there).cause, Cause::CongestionControl { .. }));
+    assert!(!found(&there).fault);
     assert_eq!(
         finding.remedies,
         [Remedy::ChangeFlow { key: "congestion-control".to_owned(), value: "cubic".into() }]

@@ -42,6 +42,8 @@ pub struct Shown {
     pub offered: u32,
     pub app_limited: bool,
     pub loss: f64,
+    /// Bytes sent again in this interval, beside that share.
+    pub bursts: Vec<(u32, u64)>,
     pub max_pacing: Option<u64>,
     /// Threads: on a core, waiting for one, share in user mode.
     pub writer: (f64, f64, f64),
@@ -83,6 +85,7 @@ impl Default for Shown {
             offered: 16 << 20,
             app_limited: false,
             loss: 0.0,
+            bursts: Vec::new(),
             max_pacing: None,
             writer: (0.1, 0.01, 0.1),
             reader: (0.2, 0.01, 0.1),
@@ -135,7 +138,7 @@ impl Shown {
                 receive_window_limited_ns: Some(nanos(self.window_limited, at)),
                 send_buffer_limited_ns: Some(nanos(self.buffer_limited, at)),
                 sent_bytes: Some(sent),
-                retransmitted_bytes: Some((sent as f64 * self.loss) as u64),
+                retransmitted_bytes: Some((sent as f64 * self.loss) as u64 + self.bursts_until(at)),
                 send_window_bytes: Some(self.offered),
                 max_pacing_rate_bps: self.max_pacing,
                 delivery_rate_app_limited: self.app_limited,
@@ -148,6 +151,10 @@ impl Shown {
             }),
             ..FlowInterval::default()
         }
+    }
+
+    fn bursts_until(&self, at: u32) -> u64 {
+        self.bursts.iter().filter(|(when, _)| *when <= at).map(|(_, bytes)| bytes).sum()
     }
 
     fn receiving(&self) -> FlowInterval {

@@ -247,6 +247,31 @@ fn losses_without_a_queue() {
     assert!(tolerable_ratio < 1e-4);
 }
 
+/// A joined packet of 7 segments is dropped now and then, or many were at the
+/// start: what counts is how often the window was cut.
+#[test]
+fn losses_in_bursts() {
+    let shown = Shown {
+        goodput_bps: 700e6,
+        rtt_ns: 17_600_000,
+        min_rtt_ns: 17_000_000,
+        unacked: 150,
+        window: 150,
+        not_sent: 3 << 20,
+        buffer_fill: 1.0,
+        bursts: vec![(3, 2_000_000), (9, 2_000_000), (15, 2_000_000)],
+        ..Shown::default()
+    };
+    // Segment by segment 1.22 / sqrt(p) would allow a fraction of the rate.
+    let Cause::Loss { bound_bps, loss_ratio, .. } = cause_of(&shown) else { panic!() };
+    assert!(loss_ratio > 3e-3 && (500e6..=710e6).contains(&bound_bps), "{loss_ratio} {bound_bps}");
+    let at_the_start = Shown { bursts: vec![(0, 16_000_000)], ..shown.clone() };
+    assert!(matches!(cause_of(&at_the_start), Cause::Loss { .. }));
+    // A queue that was filled once at the start and stands since is the path's.
+    let full = Shown { rtt_ns: 40_000_000, ..at_the_start };
+    assert!(matches!(cause_of(&full), Cause::PathCapacity { .. }));
+}
+
 #[test]
 fn saturated_threads() {
     let veth = Shown {
