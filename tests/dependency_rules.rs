@@ -16,8 +16,8 @@ use serde_json::Value;
 const GROUPS: [&[&str]; 6] = [
     &["schema", "stats"],
     &["sys", "netlink", "host", "control"],
-    &["lab", "flow", "probe", "plan", "iwarp"],
-    &["tune", "place", "route"],
+    &["lab", "workload", "flow", "probe", "plan", "iwarp"],
+    &["tune", "place", "route", "failover"],
     &["record", "study", "diagnose", "improve"],
     &["report", "clearstream"],
 ];
@@ -149,6 +149,26 @@ fn crates_use_only_their_group_and_those_below() {
                 assert!(group(used) <= group(name), "{name} must not use {used}, which is above it");
             }
         }
+    }
+}
+
+/// What can be measured; those who plan, keep and draw measurements know a
+/// workload by its contract and its documents only.
+const WORKLOADS: [&str; 3] = ["flow", "probe", "failover"];
+
+#[test]
+fn studies_records_and_reports_name_no_workload() {
+    let crates = crates();
+    for name in ["workload", "study", "record", "report"] {
+        let used = dependencies(crates[name]);
+        let named: Vec<_> = WORKLOADS.iter().filter(|one| used.iter().any(|u| folder(u) == **one)).collect();
+        assert!(named.is_empty(), "{name} names {named:?}");
+    }
+    // Every crate that registers a workload is in the list.
+    let registered = fs::read_to_string(root().join("crates/clearstream/src/workloads.rs")).unwrap();
+    for name in crates.keys().filter(|name| !["workload", "clearstream"].contains(name)) {
+        let is_named = registered.contains(&format!("clearstream_{}::", name.replace('-', "_")));
+        assert_eq!(is_named, WORKLOADS.contains(name), "{name}: workloads.rs and WORKLOADS differ");
     }
 }
 

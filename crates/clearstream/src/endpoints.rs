@@ -10,6 +10,7 @@ use std::{
 use clearstream_control::{Peer, pairing::Pairing, ssh_command, tls};
 use clearstream_lab::{LabError, OwnedLab, RunningLab};
 use clearstream_schema::{BitRate, lab::DelayLineStats};
+use clearstream_workload::HostSet;
 
 use crate::{exit::CommandError, output, verbs::lab::keeper_command};
 
@@ -178,6 +179,13 @@ impl Endpoints {
 }
 
 impl Endpoints {
+    /// Both as the hosts of a workload.
+    pub fn hosts(&mut self) -> Result<HostSet<'_>, CommandError> {
+        let client = (&mut self.client, self.client_address);
+        let server = (&mut self.server, self.server_address);
+        Ok(HostSet::pair(client, server, self.lab.as_ref()).with_program(own_program()?))
+    }
+
     /// Lets the lab's delay lines count anew; nothing outside a lab.
     pub fn reset_delay_lines(&self) -> Result<(), CommandError> {
         self.lab.as_ref().map_or(Ok(()), |lab| Ok(lab.reset_delay_line_stats()?))

@@ -202,6 +202,7 @@ impl CommandError {
             Self::Study(error) => study(error),
             Self::Report(error) => match error {
                 ReportError::Record(error) => record(error),
+                ReportError::Detail { .. } => ExitCode::File,
                 ReportError::Page(_) => ExitCode::Internal,
             },
         }
@@ -349,10 +350,14 @@ fn study(error: &StudyError) -> ExitCode {
         StudyError::File { .. }
         | StudyError::LabOnly { .. }
         | StudyError::LabWorkload { .. }
+        | StudyError::Role { .. }
+        | StudyError::Workload { .. }
         | StudyError::Level { .. }
         | StudyError::TooLarge { .. }
         | StudyError::Changed { .. } => ExitCode::Usage,
-        StudyError::Describe { failure: reason, .. } => failure(reason),
+        StudyError::Describe { failure: reason, .. } | StudyError::Options { failure: reason, .. } => {
+            failure(reason)
+        }
         StudyError::Lost { .. } => ExitCode::PeerLost,
         StudyError::Record(error) => record(error),
     }

@@ -16,6 +16,7 @@ pub mod output;
 pub mod rdma;
 pub mod steer;
 pub mod verbs;
+pub mod workloads;
 
 use clap::Parser;
 use clearstream_schema::ExitCode;

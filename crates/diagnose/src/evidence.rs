@@ -4,10 +4,10 @@ use clearstream_record::{Reader, RecordError};
 use clearstream_schema::{
     BitRate,
     diagnosis::ExperimentKind,
-    flow::{FlowConfig, FlowSummary, Interval, Notice, Protocol},
+    flow::{FLOW_SUMMARY_SCHEMA, FlowConfig, FlowSummary, Interval, Notice, Protocol},
     host::HostReport,
-    probe::ProbeSummary,
-    record::{TrialDocument, TrialOutcome},
+    probe::{PROBE_SUMMARY_SCHEMA, ProbeSummary},
+    record::TrialDocument,
 };
 use serde::{Deserialize, Serialize};
 
@@ -87,16 +87,14 @@ impl Evidence {
         let mut best: Option<(TrialDocument, FlowSummary)> = None;
         for document in reader.trials()? {
             let document = document?;
-            match &document.outcome {
-                TrialOutcome::Probe(summary) => probe = Some((**summary).clone()),
-                TrialOutcome::Flow(summary)
-                    if takes(&document, summary, trial)
-                        && best.as_ref().is_none_or(|(_, best)| summary.goodput_bps > best.goodput_bps) =>
-                {
-                    let summary = (**summary).clone();
-                    best = Some((document, summary));
-                }
-                _ => {}
+            let Some(outcome) = document.outcome.measured() else { continue };
+            if let Some(Ok(summary)) = outcome.detail::<ProbeSummary>(PROBE_SUMMARY_SCHEMA) {
+                probe = Some(summary);
+            } else if let Some(Ok(summary)) = outcome.detail::<FlowSummary>(FLOW_SUMMARY_SCHEMA)
+                && takes(&document, &summary, trial)
+                && best.as_ref().is_none_or(|(_, best)| summary.goodput_bps > best.goodput_bps)
+            {
+                best = Some((document, summary));
             }
         }
         let Some((document, summary)) = best else {
@@ -115,8 +113,8 @@ impl Evidence {
             ),
         };
         Ok(Self {
-            client: run.client.clone(),
-            server: run.server.clone(),
+            client: run.host("client").cloned().unwrap_or_default(),
+            server: run.host("server").cloned().unwrap_or_default(),
             probe,
             flows: vec![FlowObservation {
                 kind: ExperimentKind::AsAsked,

@@ -15,9 +15,11 @@ mod controller;
 mod data;
 mod preamble;
 mod schedule;
+mod workload;
 
 pub use agent::FlowAgent;
 pub use controller::{FlowError, FlowEvent, run};
+pub use workload::Flow;
 
 use clearstream_schema::control::{Failure, FailureKind};
 

@@ -33,6 +33,7 @@ mod order;
 mod path_mtu;
 mod responder;
 mod wire;
+mod workload;
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -42,6 +43,7 @@ pub use controller::{ProbeError, run};
 pub use measure::measure;
 pub use path_mtu::Found as PathMtuFound;
 pub use responder::Responder;
+pub use workload::Probe;
 
 /// Path MTU to a [`Responder`]'s UDP address from an address and port of this
 /// host, so that one of several ways can be chosen; `patience` is how long to

@@ -3,7 +3,8 @@
 //! One folder per run, described in [`clearstream_schema::record`]. The writer
 //! appends and syncs, so that a killed run keeps every finished trial; the
 //! reader streams, so that eight days of one-second samples need no more
-//! memory than one line of them. Nothing here knows how a trial is run or how
+//! memory than one line of them. Records of version 1 are read as those of
+//! version 2 ([`version_1`]). Nothing here knows how a trial is run or how
 //! it is drawn.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -14,9 +15,10 @@ mod lines;
 mod reader;
 #[cfg(feature = "synthetic")]
 pub mod synthetic;
+mod version_1;
 mod writer;
 
 pub use error::RecordError;
 pub use lines::{MAX_LINE_BYTES, Records};
 pub use reader::Reader;
-pub use writer::{SampleWriter, Side, Writer};
+pub use writer::{SampleWriter, Writer};

@@ -8,8 +8,12 @@ use std::{
 };
 
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::RecordError;
+
+/// Makes a document of an older version one of this.
+pub(crate) type Upgrade = Box<dyn Fn(&mut Value) -> Result<(), serde_json::Error>>;
 
 /// Longest line accepted: an interval of two 8192-core hosts is about 4 MiB,
 /// so anything longer is no record and must not be taken into memory.
@@ -20,14 +24,20 @@ pub const MAX_LINE_BYTES: u64 = 16 << 20;
 /// A last line without its newline that is no whole document was torn by a
 /// crash and is left out; [`Records::torn`] tells. Anything else that cannot
 /// be read is an error with its line number, after which the iteration ends.
-#[derive(Debug)]
 pub struct Records<T> {
     path: PathBuf,
     file: Option<BufReader<File>>,
     text: Vec<u8>,
     line: u64,
     torn: bool,
+    upgrade: Option<Upgrade>,
     kind: PhantomData<fn() -> T>,
+}
+
+impl<T> std::fmt::Debug for Records<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Records").field("path", &self.path).field("line", &self.line).finish_non_exhaustive()
+    }
 }
 
 impl<T: DeserializeOwned> Records<T> {
@@ -38,7 +48,21 @@ impl<T: DeserializeOwned> Records<T> {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(source) => return Err(RecordError::read(path, source)),
         };
-        Ok(Self { path: path.to_owned(), file, text: Vec::new(), line: 0, torn: false, kind: PhantomData })
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            text: Vec::new(),
+            line: 0,
+            torn: false,
+            upgrade: None,
+            kind: PhantomData,
+        })
+    }
+
+    /// With documents that are first made ones of this version.
+    pub(crate) fn upgraded(mut self, upgrade: Option<Upgrade>) -> Self {
+        self.upgrade = upgrade;
+        self
     }
 
     /// The last line was cut off and left out.
@@ -49,6 +73,13 @@ impl<T: DeserializeOwned> Records<T> {
     /// The text that the last document was read from, with its newline.
     pub(crate) fn text(&self) -> &[u8] {
         &self.text
+    }
+
+    fn parse(&self) -> Result<T, serde_json::Error> {
+        let Some(upgrade) = &self.upgrade else { return serde_json::from_slice(&self.text) };
+        let mut document: Value = serde_json::from_slice(&self.text)?;
+        upgrade(&mut document)?;
+        serde_json::from_value(document)
     }
 
     fn read(&mut self) -> Result<Option<T>, RecordError> {
@@ -74,7 +105,7 @@ impl<T: DeserializeOwned> Records<T> {
                     false => return Ok(None),
                 }
             }
-            return match serde_json::from_slice(&self.text) {
+            return match self.parse() {
                 Ok(document) => Ok(Some(document)),
                 Err(_) if !whole => {
                     self.torn = true;

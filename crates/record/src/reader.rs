@@ -1,15 +1,16 @@
 //! Reading a run folder.
 
-use std::path::{Component, Path, PathBuf};
-
-use clearstream_schema::{
-    flow::Interval,
-    record::{RECORD_VERSION, RUN_SCHEMA, RunDocument, TrialDocument},
+use std::{
+    collections::BTreeMap,
+    path::{Component, Path, PathBuf},
 };
+
+use clearstream_schema::record::{RECORD_VERSION, RUN_SCHEMA, RunDocument, TrialDocument};
 use clearstream_sys::file;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::{RecordError, Records, Side};
+use crate::{RecordError, Records, lines::Upgrade, version_1};
 
 /// Larger than the document of any study: it holds two hosts and the schedule.
 const RUN_BYTES: u64 = 64 << 20;
@@ -20,6 +21,7 @@ const RUN_BYTES: u64 = 64 << 20;
 pub struct Reader {
     folder: PathBuf,
     run: RunDocument,
+    version: u64,
 }
 
 impl Reader {
@@ -36,15 +38,21 @@ impl Reader {
             message: error.to_string(),
         };
         // Version first: a later one need not have the shape of this one.
-        let document: Value = serde_json::from_slice(&text).map_err(malformed)?;
+        let mut document: Value = serde_json::from_slice(&text).map_err(malformed)?;
         let schema = document["schema"].as_str().unwrap_or("of no format").to_owned();
         let version = document["version"].as_u64().unwrap_or(0);
         if schema != RUN_SCHEMA || version == 0 || version > u64::from(RECORD_VERSION) {
             let (expected, newest) = (RUN_SCHEMA, RECORD_VERSION);
             return Err(RecordError::Version { path, schema, version, expected, newest });
         }
-        let run = serde_json::from_slice(&text).map_err(malformed)?;
-        Ok(Self { folder: folder.to_owned(), run })
+        let run = if version == 1 {
+            version_1::run(&mut document);
+            serde_json::from_value(document).map_err(malformed)?
+        } else {
+            // Read from the text, so that an error has its line.
+            serde_json::from_slice(&text).map_err(malformed)?
+        };
+        Ok(Self { folder: folder.to_owned(), run, version })
     }
 
     /// The folder.
@@ -52,31 +60,52 @@ impl Reader {
         &self.folder
     }
 
-    /// `run.json`.
+    /// Version that the record was written in.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// `run.json`, as of this version.
     pub fn run(&self) -> &RunDocument {
         &self.run
     }
 
     /// The trials in the order they ended.
     pub fn trials(&self) -> Result<Records<TrialDocument>, RecordError> {
-        Records::open(&self.folder.join("trials.jsonl"))
+        Ok(Records::open(&self.folder.join("trials.jsonl"))?.upgraded(self.upgrade()))
     }
 
-    /// The intervals of a trial in order; none when it left no samples.
-    pub fn samples(&self, trial: &TrialDocument) -> Result<Records<Interval>, RecordError> {
+    fn upgrade(&self) -> Option<Upgrade> {
+        if self.version != 1 {
+            return None;
+        }
+        let experiments = self.run.study.experiments.iter();
+        let workloads: BTreeMap<String, String> =
+            experiments.map(|one| (one.name.clone(), one.workload.clone())).collect();
+        Some(Box::new(move |document| version_1::trial(document, &workloads)))
+    }
+
+    /// What the workload measured in each interval of a trial, in order; none when it left no samples.
+    pub fn samples<T: DeserializeOwned>(&self, trial: &TrialDocument) -> Result<Records<T>, RecordError> {
         let name = trial.samples.clone().unwrap_or_else(|| sample_name(trial.trial));
         // A record comes from elsewhere: its names must not lead out of it.
-        if !Path::new(&name).components().all(|part| matches!(part, Component::Normal(_))) {
+        if !is_inside(&name) {
             return Err(RecordError::Outside { trial: trial.trial, name });
         }
         Records::open(&self.folder.join(name))
     }
 
-    /// The capture of a host, when one was made.
-    pub fn capture(&self, side: Side) -> Option<PathBuf> {
-        let path = self.folder.join(side.capture_name());
-        path.is_file().then_some(path)
+    /// The capture of the host of a role, when one was made.
+    pub fn capture(&self, role: &str) -> Option<PathBuf> {
+        let name = self.run.hosts.iter().find(|host| host.role == role)?.capture.as_deref()?;
+        let path = self.folder.join(name);
+        (is_inside(name) && path.is_file()).then_some(path)
     }
+}
+
+/// Whether a name leads to something in the run folder.
+fn is_inside(name: &str) -> bool {
+    Path::new(name).components().all(|part| matches!(part, Component::Normal(_)))
 }
 
 /// Samples file of a trial, relative to the run folder.

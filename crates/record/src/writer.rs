@@ -7,8 +7,8 @@ use std::{
 };
 
 use clearstream_schema::{
-    flow::{Interval, Notice},
-    record::{RunDocument, TrialDocument, TrialOutcome},
+    flow::Notice,
+    record::{RunDocument, TrialDocument},
 };
 use serde::Serialize;
 
@@ -17,24 +17,6 @@ use crate::{
     file::{put_in_place, replace, sync_folder, temporary},
     reader::sample_name,
 };
-
-/// One of the two hosts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    /// The side that connects.
-    Client,
-    /// The side that listens.
-    Server,
-}
-
-impl Side {
-    pub(crate) fn capture_name(self) -> &'static str {
-        match self {
-            Self::Client => "hosts/client.tar.gz",
-            Self::Server => "hosts/server.tar.gz",
-        }
-    }
-}
 
 /// A run folder being written. A trial is on disk when [`Writer::trial`] returns.
 #[derive(Debug)]
@@ -76,9 +58,13 @@ impl Writer {
         let mut trials: Records<TrialDocument> = reader.trials()?;
         while let Some(trial) = trials.next() {
             let trial = trial?;
-            if is_done(&trial) {
-                output.write_all(trials.text().trim_ascii_end()).map_err(fail)?;
-                output.write_all(b"\n").map_err(fail)?;
+            if trial.outcome.is_complete() {
+                if reader.version() == 1 {
+                    output.write_all(&line(&trial, &partial)?).map_err(fail)?;
+                } else {
+                    output.write_all(trials.text().trim_ascii_end()).map_err(fail)?;
+                    output.write_all(b"\n").map_err(fail)?;
+                }
                 kept(trial);
             }
         }
@@ -120,9 +106,18 @@ impl Writer {
         self.save()
     }
 
-    /// Stores the bundle of a host.
-    pub fn capture(&self, side: Side, bundle: &[u8]) -> Result<(), RecordError> {
-        replace(&self.folder.join(side.capture_name()), bundle)
+    /// Stores the bundle of a host, by its place in the run document.
+    pub fn capture(&mut self, host: usize, bundle: &[u8]) -> Result<(), RecordError> {
+        let Some(described) = self.run.hosts.get(host) else { return Ok(()) };
+        // Roles are short words of ours; several hosts of one role are told by their place.
+        let first = self.run.hosts.iter().position(|other| other.role == described.role) == Some(host);
+        let name = match first {
+            true => format!("hosts/{}.tar.gz", described.role),
+            false => format!("hosts/{}-{host}.tar.gz", described.role),
+        };
+        replace(&self.folder.join(&name), bundle)?;
+        self.run.hosts[host].capture = Some(name);
+        self.save()
     }
 
     /// Opens the samples file of a trial; what an earlier try left is replaced.
@@ -156,15 +151,6 @@ impl Writer {
     }
 }
 
-/// A trial that need not be run again.
-fn is_done(trial: &TrialDocument) -> bool {
-    match &trial.outcome {
-        TrialOutcome::Flow(summary) => summary.complete,
-        TrialOutcome::Probe(_) | TrialOutcome::Gateways(_) | TrialOutcome::Inspect => true,
-        TrialOutcome::Failed(_) => false,
-    }
-}
-
 /// The samples of one trial being written.
 #[derive(Debug)]
 pub struct SampleWriter {
@@ -175,16 +161,17 @@ pub struct SampleWriter {
 }
 
 impl SampleWriter {
-    /// Appends an interval; it survives the death of this process.
-    pub fn write(&mut self, interval: &Interval) -> Result<(), RecordError> {
+    /// Appends one JSON document without a newline; it survives the death of this process.
+    pub fn write(&mut self, json: &str) -> Result<(), RecordError> {
         let fail = |source| RecordError::write(&self.path, source);
-        self.file.write_all(&line(interval, &self.path)?).map_err(fail)?;
+        self.file.write_all(json.as_bytes()).map_err(fail)?;
+        self.file.write_all(b"\n").map_err(fail)?;
         self.file.flush().map_err(fail)?;
         self.count += 1;
         Ok(())
     }
 
-    /// Intervals written.
+    /// Documents written.
     pub fn count(&self) -> u64 {
         self.count
     }

@@ -8,7 +8,7 @@
 use std::{fs, path::Path, process::Command};
 
 use clearstream_record::synthetic::{Shape, clearstream_40ge};
-use clearstream_schema::host::HostReport;
+use clearstream_schema::{flow::Interval, host::HostReport};
 use tempfile::TempDir;
 
 const CHILD: &str = "RECORD_MEMORY_CHILD";
@@ -28,7 +28,7 @@ fn write_and_read(folder: &Path, shape: &Shape) -> (u64, u64) {
         let trial = trial.unwrap();
         trials += 1;
         samples += reader
-            .samples(&trial)
+            .samples::<Interval>(&trial)
             .unwrap()
             .map(|interval| u64::from(interval.unwrap().goodput_bps > 0.0))
             .sum::<u64>();

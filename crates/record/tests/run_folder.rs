@@ -10,6 +10,7 @@ use std::{
 
 use clearstream_record::{MAX_LINE_BYTES, Reader, RecordError, Writer, synthetic};
 use clearstream_schema::{
+    flow::{FLOW_SUMMARY_SCHEMA, FlowSummary, Interval},
     host::{HOST_SCHEMA, HostReport},
     record::{TrialDocument, TrialOutcome},
 };
@@ -41,9 +42,11 @@ fn a_run_reads_back_as_it_was_written() {
     assert_eq!(trials.len() as u32, reader.run().planned_trial_count);
     assert_eq!(trials.iter().filter(|trial| trial.experiment == "pin-matrix").count(), 64);
     for trial in &trials {
-        let samples: Vec<_> = reader.samples(trial).unwrap().collect::<Result<_, _>>().unwrap();
-        match &trial.outcome {
-            TrialOutcome::Flow(summary) => {
+        let samples: Vec<Interval> = reader.samples(trial).unwrap().collect::<Result<_, _>>().unwrap();
+        let outcome = trial.outcome.measured().unwrap();
+        match outcome.detail::<FlowSummary>(FLOW_SUMMARY_SCHEMA) {
+            Some(summary) => {
+                let summary = summary.unwrap();
                 let measured: u64 = samples
                     .iter()
                     .filter(|interval| !interval.warm_up)
@@ -54,7 +57,7 @@ fn a_run_reads_back_as_it_was_written() {
                 assert!(lost_in_division < 100, "samples add up to the summary: {lost_in_division}");
                 assert_eq!(samples.len(), 3);
             }
-            _ => assert!(samples.is_empty()),
+            None => assert!(samples.is_empty()),
         }
     }
     assert!(reader.run().ended.is_some());
@@ -129,8 +132,8 @@ fn a_full_disk_is_said_clearly_and_keeps_the_rest() {
     let writer = Writer::resume(reader.folder(), &mut |_| {}).unwrap();
     let mut file = writer.samples(900).unwrap();
     let trial = trials(&reader).remove(10);
-    let interval = reader.samples(&trial).unwrap().next().unwrap().unwrap();
-    let error = file.write(&interval).unwrap_err();
+    let interval: Interval = reader.samples(&trial).unwrap().next().unwrap().unwrap();
+    let error = file.write(&serde_json::to_string(&interval).unwrap()).unwrap_err();
     assert!(matches!(error, RecordError::Full { .. }), "{error:?}");
     assert!(error.to_string().contains("000900.jsonl") && error.to_string().contains("kept"), "{error}");
     assert_eq!(trials(&reader).len() as u32, reader.run().planned_trial_count);
@@ -153,7 +156,7 @@ fn wrong_folders_are_told_apart() {
     let folder = TempDir::new().unwrap();
     let error = Reader::open(folder.path()).unwrap_err();
     assert!(matches!(error, RecordError::NoRun { .. }), "{error}");
-    fs::write(folder.path().join("run.json"), "{\"schema\":\"clearstream.run\",\"version\":2}").unwrap();
+    fs::write(folder.path().join("run.json"), "{\"schema\":\"clearstream.run\",\"version\":3}").unwrap();
     let error = Reader::open(folder.path()).unwrap_err();
     assert!(error.to_string().contains("newer program"), "{error}");
     fs::write(folder.path().join("run.json"), "{").unwrap();
@@ -169,6 +172,6 @@ fn a_record_cannot_name_files_outside_its_folder() {
     let mut trial = trials(&reader).remove(10);
     for name in ["../run.json", "/etc/passwd", "samples/../../x"] {
         trial.samples = Some(name.to_owned());
-        assert!(matches!(reader.samples(&trial), Err(RecordError::Outside { .. })), "{name}");
+        assert!(matches!(reader.samples::<Interval>(&trial), Err(RecordError::Outside { .. })), "{name}");
     }
 }

@@ -10,18 +10,18 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clearstream_record::{Reader, Side};
+use clearstream_record::{Reader, Writer};
 use clearstream_schema::{
     congestion::CongestionControls,
     diagnosis::Diagnosis,
     fabric::FabricFile,
-    flow::{FlowSummary, Interval},
+    flow::{FLOW_SUMMARY_SCHEMA, FlowSummary, Interval},
     host::HostReport,
     improvement::Improvement,
     lab::LabFile,
     place::{Placement, Ranking, SteeredPorts},
     plan::Plan,
-    probe::ProbeSummary,
+    probe::{PROBE_SUMMARY_SCHEMA, ProbeSummary},
     proof::RouteProof,
     rdma::{PingSummary, RdmaSummary},
     record::{RunDocument, TrialDocument, TrialOutcome},
@@ -70,8 +70,12 @@ fn all() -> [(&'static str, Value); 23] {
     ]
 }
 
+/// Documents in version 2; what version 1 of them was is kept as it is.
+const VERSION_2: [&str; 2] = ["run", "trial"];
+
 fn path(name: &str) -> PathBuf {
-    root().join(format!("schemas/v1/{name}.schema.json"))
+    let version = if VERSION_2.contains(&name) { 2 } else { 1 };
+    root().join(format!("schemas/v{version}/{name}.schema.json"))
 }
 
 #[test]
@@ -82,7 +86,7 @@ fn committed_schemas_are_those_of_the_types() {
         schema.sort_all_objects();
         let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
         if std::env::var_os("UPDATE_SCHEMAS").is_some() {
-            fs::create_dir_all(root().join("schemas/v1")).unwrap();
+            fs::create_dir_all(path(name).parent().unwrap()).unwrap();
             fs::write(path(name), &text).unwrap();
         }
         let committed = fs::read_to_string(path(name)).unwrap_or_default();
@@ -92,12 +96,18 @@ fn committed_schemas_are_those_of_the_types() {
             path(name).display()
         );
     }
-    let count = fs::read_dir(root().join("schemas/v1")).unwrap().count();
-    assert_eq!(count, all().len(), "a schema without a type");
+    let count = |version: &str| fs::read_dir(root().join("schemas").join(version)).unwrap().count();
+    // Version 1 of what has a second one stays beside the others.
+    assert_eq!(count("v1"), all().len(), "a schema without a type");
+    assert_eq!(count("v2"), VERSION_2.len(), "a schema without a type");
 }
 
 fn validator(name: &str) -> Validator {
-    let text = fs::read_to_string(path(name)).unwrap();
+    of_file(&path(name))
+}
+
+fn of_file(path: &Path) -> Validator {
+    let text = fs::read_to_string(path).unwrap();
     jsonschema::validator_for(&serde_json::from_str(&text).unwrap()).unwrap()
 }
 
@@ -121,27 +131,36 @@ fn the_golden_record_is_read() {
     let mut kinds = [0; 4];
     for trial in &trials {
         let samples: Vec<Interval> = reader.samples(trial).unwrap().collect::<Result<_, _>>().unwrap();
-        match &trial.outcome {
-            TrialOutcome::Inspect => kinds[0] += 1,
-            TrialOutcome::Probe(_) => kinds[1] += 1,
-            TrialOutcome::Gateways(_) => panic!("a study without gateways"),
-            TrialOutcome::Failed(_) => kinds[2] += 1,
-            TrialOutcome::Flow(summary) => {
+        match (&trial.outcome, trial.workload.as_str()) {
+            (TrialOutcome::Failed(_), workload) => {
+                kinds[2] += 1;
+                assert_eq!(workload, "flow", "as its experiment says");
+            }
+            (TrialOutcome::Measured(_), "inspect") => kinds[0] += 1,
+            (TrialOutcome::Measured(outcome), "probe") => {
+                kinds[1] += 1;
+                outcome.detail::<ProbeSummary>(PROBE_SUMMARY_SCHEMA).unwrap().unwrap();
+            }
+            (TrialOutcome::Measured(outcome), "flow") => {
                 kinds[3] += 1;
+                let summary: FlowSummary = outcome.detail(FLOW_SUMMARY_SCHEMA).unwrap().unwrap();
                 assert!(summary.goodput_bps > 0.0);
+                assert_eq!(outcome.headline().unwrap().value, summary.goodput_bps);
                 assert!(!samples.is_empty(), "trial {}", trial.trial);
             }
+            (_, other) => panic!("a study without {other}"),
         }
     }
     assert!(kinds.iter().all(|count| *count > 0), "every kind of trial: {kinds:?}");
-    assert!(reader.capture(Side::Client).is_none());
+    assert!(reader.capture("client").is_none());
 }
 
 #[test]
 fn the_golden_record_keeps_to_the_schemas() {
     let read = |name: &str| fs::read_to_string(golden().join(name)).unwrap();
-    assert_valid(&validator("run"), &read("run.json"), "run.json");
-    let trial = validator("trial");
+    let version_1 = |name: &str| of_file(&root().join(format!("schemas/v1/{name}.schema.json")));
+    assert_valid(&version_1("run"), &read("run.json"), "run.json");
+    let trial = version_1("trial");
     for (line, text) in read("trials.jsonl").lines().enumerate() {
         assert_valid(&trial, text, &format!("trials.jsonl line {}", line + 1));
     }
@@ -154,13 +173,39 @@ fn the_golden_record_keeps_to_the_schemas() {
     }
 }
 
+/// What version 1 becomes is what this version writes.
+#[test]
+fn a_record_of_version_1_is_read_as_one_of_version_2() {
+    let reader = Reader::open(&golden()).unwrap();
+    assert_valid(&validator("run"), &serde_json::to_string(reader.run()).unwrap(), "run.json");
+    let trial = validator("trial");
+    for document in reader.trials().unwrap() {
+        let document = document.unwrap();
+        let text = serde_json::to_string(&document).unwrap();
+        assert_valid(&trial, &text, &format!("trial {}", document.trial));
+    }
+    // Gone on with, it is one of version 2 through and through.
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["run.json", "trials.jsonl"] {
+        fs::copy(golden().join(name), folder.path().join(name)).unwrap();
+    }
+    let before: Vec<TrialDocument> = reader.trials().unwrap().collect::<Result<_, _>>().unwrap();
+    let mut kept = Vec::new();
+    drop(Writer::resume(folder.path(), &mut |trial| kept.push(trial)).unwrap());
+    let again = Reader::open(folder.path()).unwrap();
+    assert_eq!((reader.version(), again.version()), (1, 2));
+    let after: Vec<TrialDocument> = again.trials().unwrap().collect::<Result<_, _>>().unwrap();
+    assert_eq!(after, kept);
+    assert_eq!(after.len(), before.iter().filter(|trial| trial.outcome.is_complete()).count());
+}
+
 /// The validator is not asleep.
 #[test]
 fn a_wrong_document_is_refused_by_its_schema() {
-    let document: Value =
-        serde_json::from_str(&fs::read_to_string(golden().join("run.json")).unwrap()).unwrap();
+    let document: Value = serde_json::to_value(Reader::open(&golden()).unwrap().run()).unwrap();
     let run = validator("run");
-    for (key, value) in [("seed", Value::from("one")), ("study", Value::Null), ("client", Value::from(1))] {
+    assert!(run.is_valid(&document));
+    for (key, value) in [("seed", Value::from("one")), ("study", Value::Null), ("hosts", Value::from(1))] {
         let mut wrong = document.clone();
         wrong[key] = value;
         assert!(!run.is_valid(&wrong), "{key}");

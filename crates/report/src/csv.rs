@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clearstream_record::Reader;
 use clearstream_schema::{
-    flow::{FlowSummary, ReceiveMethod},
-    gateways::GatewaySummary,
-    probe::ProbeSummary,
+    flow::{FLOW_SUMMARY_SCHEMA, FlowSummary, ReceiveMethod},
+    gateways::{GATEWAYS_SCHEMA, GatewaySummary},
+    outcome::{Outcome, Unit},
+    probe::{PROBE_SUMMARY_SCHEMA, ProbeSummary},
     record::{TrialDocument, TrialOutcome},
 };
 
@@ -45,14 +46,17 @@ const MEASURED: [&str; 26] = [
 
 /// All trials, streamed twice: once for the names of the levels, once for the lines.
 pub(crate) fn render(reader: &Reader) -> Result<String, ReportError> {
-    let mut names: BTreeSet<String> = BTreeSet::new();
+    let (mut names, mut metrics) = (BTreeSet::<String>::new(), BTreeSet::<String>::new());
     for trial in reader.trials()? {
-        names.extend(trial?.factors.into_keys());
+        let trial = trial?;
+        metrics.extend(other_metrics(&trial).map(|(name, _)| name));
+        names.extend(trial.factors.into_keys());
     }
     let mut out = String::new();
     let fixed = ["experiment", "trial", "cell", "repetition", "started"].map(str::to_owned);
     let levels = names.iter().map(|name| format!("level_{}", name.replace('-', "_")));
-    line(&mut out, fixed.into_iter().chain(levels).chain(MEASURED.map(str::to_owned)));
+    let measured_names = MEASURED.map(str::to_owned).into_iter().chain(metrics.iter().cloned());
+    line(&mut out, fixed.into_iter().chain(levels).chain(measured_names));
     for trial in reader.trials()? {
         let trial = trial?;
         let fixed = [
@@ -65,25 +69,54 @@ pub(crate) fn render(reader: &Reader) -> Result<String, ReportError> {
         let levels = names.iter().map(|name| trial.factors.get(name).map(level).unwrap_or_default());
         let mut values = measured(&trial);
         let rest = MEASURED.iter().map(|name| values.remove(name).unwrap_or_default());
-        line(&mut out, fixed.into_iter().chain(levels).chain(rest));
+        let mut others: BTreeMap<String, String> = other_metrics(&trial).collect();
+        let others = metrics.iter().map(|name| others.remove(name).unwrap_or_default());
+        line(&mut out, fixed.into_iter().chain(levels).chain(rest).chain(others));
     }
     Ok(out)
+}
+
+/// Metrics of a workload that has no columns of its own, by column.
+fn other_metrics(trial: &TrialDocument) -> impl Iterator<Item = (String, String)> {
+    const OWN_COLUMNS: [&str; 3] = [FLOW_SUMMARY_SCHEMA, PROBE_SUMMARY_SCHEMA, GATEWAYS_SCHEMA];
+    let has_own = |outcome: &&Outcome| {
+        outcome.detail.as_ref().is_some_and(|detail| OWN_COLUMNS.contains(&detail.schema.as_str()))
+    };
+    let outcome = trial.outcome.measured().filter(|outcome| !has_own(outcome));
+    outcome.into_iter().flat_map(|outcome| &outcome.metrics).map(|metric| {
+        let unit = match metric.unit {
+            Unit::BitsPerSecond => "bps",
+            Unit::Nanoseconds => "ns",
+            Unit::Bytes => "bytes",
+            Unit::Ratio => "ratio",
+            Unit::Count => "count",
+            Unit::PerSecond => "per_second",
+            Unit::SecondsPerGigabyte => "seconds_per_gb",
+        };
+        (format!("{}_{unit}", metric.name.replace('-', "_")), metric.value.to_string())
+    })
 }
 
 fn measured(trial: &TrialDocument) -> BTreeMap<&'static str, String> {
     let mut values = BTreeMap::new();
     values.extend(trial.steady.map(|steady| ("steady", steady.to_string())));
-    match &trial.outcome {
-        TrialOutcome::Flow(summary) => flow(&mut values, summary),
-        TrialOutcome::Probe(summary) => probe(&mut values, summary),
-        TrialOutcome::Gateways(summary) => gateways(&mut values, summary),
-        TrialOutcome::Inspect => {
-            values.insert("outcome", "inspect".to_owned());
-        }
+    let outcome = match &trial.outcome {
+        TrialOutcome::Measured(outcome) => outcome,
         TrialOutcome::Failed(failure) => {
             values.insert("outcome", "failed".to_owned());
             values.insert("failure", failure.message.clone());
+            return values;
         }
+    };
+    values.insert("outcome", trial.workload.clone());
+    if let Some(Ok(summary)) = outcome.detail::<FlowSummary>(FLOW_SUMMARY_SCHEMA) {
+        flow(&mut values, &summary);
+    } else if let Some(Ok(summary)) = outcome.detail::<ProbeSummary>(PROBE_SUMMARY_SCHEMA) {
+        probe(&mut values, &summary);
+    } else if let Some(Ok(summary)) = outcome.detail::<GatewaySummary>(GATEWAYS_SCHEMA) {
+        gateways(&mut values, &summary);
+    } else if !outcome.metrics.is_empty() {
+        values.insert("complete", outcome.complete.to_string());
     }
     values
 }
@@ -95,7 +128,6 @@ fn flow(values: &mut BTreeMap<&'static str, String>, summary: &FlowSummary) {
         ReceiveMethod::Splice => "splice",
         ReceiveMethod::IoUring => "io-uring",
     };
-    values.insert("outcome", "flow".to_owned());
     values.insert("complete", summary.complete.to_string());
     values.insert("receive_method", receive.to_owned());
     values.insert("flows", summary.requested.flows.to_string());
@@ -113,7 +145,6 @@ fn flow(values: &mut BTreeMap<&'static str, String>, summary: &FlowSummary) {
 }
 
 fn gateways(values: &mut BTreeMap<&'static str, String>, summary: &GatewaySummary) {
-    values.insert("outcome", "gateways".to_owned());
     values.insert("flows", summary.flow_count.to_string());
     values.insert("rtt_p50_ns", summary.round_trip_p50_ns.to_string());
     let returns = summary.other_return_count as f64 / summary.flow_count.max(1) as f64;
@@ -129,7 +160,6 @@ fn gateways(values: &mut BTreeMap<&'static str, String>, summary: &GatewaySummar
 
 /// The first direction: the others are in the record.
 fn probe(values: &mut BTreeMap<&'static str, String>, summary: &ProbeSummary) {
-    values.insert("outcome", "probe".to_owned());
     let Some(direction) = summary.directions.first() else { return };
     values.extend(direction.path_mtu_bytes.map(|mtu| ("path_mtu_bytes", mtu.to_string())));
     if let Some(stats) = direction.udp.as_ref().or(direction.tcp.as_ref()) {

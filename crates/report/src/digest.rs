@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 
 use clearstream_record::Reader;
 use clearstream_schema::{
-    flow::{Direction, FlowSummary, InterruptCore, ReceiveMethod},
-    gateways::GatewaySummary,
+    flow::{Direction, FLOW_SUMMARY_SCHEMA, FlowSummary, InterruptCore, ReceiveMethod},
+    gateways::{GATEWAYS_SCHEMA, GatewaySummary},
     host::HostReport,
     lab::{DELAY_LINE_LIMIT_NOTICE, DelayLineStats},
-    probe::ProbeSummary,
+    outcome::{Metric, Outcome},
+    probe::{PROBE_SUMMARY_SCHEMA, ProbeSummary},
     record::{RunDocument, TrialDocument, TrialOutcome},
-    study::{Experiment, Figure, Workload},
+    study::{Experiment, Figure, WorkloadOptions},
 };
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
@@ -53,6 +55,15 @@ pub(crate) struct GatewayTrial {
     pub(crate) summary: GatewaySummary,
 }
 
+/// A trial of a workload that is known by its metrics only.
+#[derive(Debug)]
+pub(crate) struct MeasuredTrial {
+    pub(crate) cell: u32,
+    pub(crate) factors: BTreeMap<String, Value>,
+    pub(crate) complete: bool,
+    pub(crate) metrics: Vec<Metric>,
+}
+
 /// Trials with the same levels.
 #[derive(Debug, Clone)]
 pub(crate) struct Cell {
@@ -69,6 +80,7 @@ pub(crate) struct ExperimentDigest {
     pub(crate) cells: Vec<Cell>,
     pub(crate) probes: Vec<(u32, ProbeSummary)>,
     pub(crate) gateways: Vec<GatewayTrial>,
+    pub(crate) measured: Vec<MeasuredTrial>,
     pub(crate) series: Vec<Series>,
 }
 
@@ -107,6 +119,10 @@ pub(crate) struct DelayLines {
 #[derive(Debug)]
 pub(crate) struct Digest {
     pub(crate) run: RunDocument,
+    /// The host that connects.
+    pub(crate) client: HostReport,
+    /// The host that listens.
+    pub(crate) server: HostReport,
     pub(crate) experiments: Vec<ExperimentDigest>,
     pub(crate) failures: Vec<FailedTrial>,
     pub(crate) notices: Vec<NoticeCount>,
@@ -165,7 +181,14 @@ impl Cell {
 
 impl ExperimentDigest {
     fn new(spec: Experiment) -> Self {
-        Self { spec, cells: Vec::new(), probes: Vec::new(), gateways: Vec::new(), series: Vec::new() }
+        Self {
+            spec,
+            cells: Vec::new(),
+            probes: Vec::new(),
+            gateways: Vec::new(),
+            measured: Vec::new(),
+            series: Vec::new(),
+        }
     }
 
     /// Every flow trial.
@@ -210,7 +233,10 @@ impl Digest {
     /// Reads a record.
     pub(crate) fn read(reader: &Reader) -> Result<Self, ReportError> {
         let run = reader.run().clone();
+        let host = |role| run.host(role).cloned().unwrap_or_default();
         let mut digest = Self {
+            client: host("client"),
+            server: host("server"),
             experiments: run.study.experiments.iter().cloned().map(ExperimentDigest::new).collect(),
             failures: Vec::new(),
             notices: Vec::new(),
@@ -224,7 +250,7 @@ impl Digest {
             digest.note(&notice.id, &notice.message, "whole run");
         }
         for trial in reader.trials()? {
-            digest.add(trial?);
+            digest.add(trial?)?;
         }
         for experiment in &mut digest.experiments {
             experiment.cells.sort_by_key(|cell| cell.number);
@@ -236,17 +262,17 @@ impl Digest {
 
     /// The host that receives in an experiment, and its name for people.
     pub(crate) fn receiver(&self, direction: Direction) -> &HostReport {
-        if direction == Direction::Reverse { &self.run.client } else { &self.run.server }
+        if direction == Direction::Reverse { &self.client } else { &self.server }
     }
 
     /// The host that sends.
     pub(crate) fn sender(&self, direction: Direction) -> &HostReport {
-        if direction == Direction::Reverse { &self.run.server } else { &self.run.client }
+        if direction == Direction::Reverse { &self.server } else { &self.client }
     }
 
     /// Both ends run on the same cores, as in a lab: their core numbers mean the same.
     pub(crate) fn one_machine(&self) -> bool {
-        let (client, server) = (&self.run.client, &self.run.server);
+        let (client, server) = (&self.client, &self.server);
         if let Some(same) = self.same_kernel {
             return same;
         }
@@ -292,7 +318,7 @@ impl Digest {
         }
     }
 
-    fn add(&mut self, trial: TrialDocument) {
+    fn add(&mut self, trial: TrialDocument) -> Result<(), ReportError> {
         self.trial_count += 1;
         for stats in &trial.delay_lines {
             self.delay_lines.get_or_insert_default().add(stats);
@@ -300,61 +326,69 @@ impl Digest {
         if trial.delay_lines.iter().any(|stats| stats.relay_limited) {
             self.delay_lines.get_or_insert_default().limited_trial_count += 1;
         }
-        match &trial.outcome {
-            TrialOutcome::Flow(summary) => {
-                for notice in &summary.notices {
-                    self.note(&notice.id, &notice.message, &trial.experiment);
-                }
-                let reduced = FlowTrial::of(&trial, summary);
-                let ids = (&summary.client_settings.boot_id, &summary.server_settings.boot_id);
-                if let (Some(client), Some(server)) = ids {
-                    self.same_kernel = Some(client == server);
-                }
-                self.settings.add(&trial.experiment, summary);
-                let experiment = self.experiment(&trial.experiment);
-                match experiment.cells.iter_mut().find(|cell| cell.number == trial.cell) {
-                    Some(cell) => cell.trials.push(reduced),
-                    None => experiment.cells.push(Cell {
-                        number: trial.cell,
-                        factors: trial.factors,
-                        trials: vec![reduced],
-                    }),
-                }
-            }
-            TrialOutcome::Probe(summary) => {
-                for (direction, notice) in
-                    summary.directions.iter().flat_map(|d| d.notices.iter().map(move |n| (d, n)))
-                {
-                    let message = format!("{} ({} to {})", notice.message, direction.from, direction.to);
-                    self.note(&notice.id, &message, &trial.experiment);
-                }
-                let probe = (trial.trial, (**summary).clone());
-                self.experiment(&trial.experiment).probes.push(probe);
-            }
-            TrialOutcome::Gateways(summary) => {
-                for notice in &summary.notices {
-                    self.note(&notice.id, &notice.message, &trial.experiment);
-                }
-                let summary = (**summary).clone();
-                self.experiment(&trial.experiment).gateways.push(GatewayTrial {
-                    cell: trial.cell,
-                    factors: trial.factors,
-                    summary,
-                });
-            }
-            TrialOutcome::Inspect => {
-                self.experiment(&trial.experiment);
-            }
+        let outcome = match &trial.outcome {
+            TrialOutcome::Measured(outcome) => outcome,
             TrialOutcome::Failed(failure) => {
                 self.failures.push(FailedTrial {
                     trial: trial.trial,
+                    message: failure.message.clone(),
                     experiment: trial.experiment,
                     factors: trial.factors,
-                    message: failure.message.clone(),
                 });
+                return Ok(());
             }
+        };
+        for notice in &outcome.notices {
+            self.note(&notice.id, &notice.message, &trial.experiment);
+        }
+        if let Some(summary) = detail::<FlowSummary>(outcome, FLOW_SUMMARY_SCHEMA, trial.trial)? {
+            self.add_flow(&trial, &summary);
+        } else if let Some(summary) = detail::<ProbeSummary>(outcome, PROBE_SUMMARY_SCHEMA, trial.trial)? {
+            self.experiment(&trial.experiment).probes.push((trial.trial, summary));
+        } else if let Some(summary) = detail::<GatewaySummary>(outcome, GATEWAYS_SCHEMA, trial.trial)? {
+            let reduced = GatewayTrial { cell: trial.cell, factors: trial.factors, summary };
+            self.experiment(&trial.experiment).gateways.push(reduced);
+        } else if !outcome.metrics.is_empty() {
+            let reduced = MeasuredTrial {
+                cell: trial.cell,
+                complete: outcome.complete,
+                metrics: outcome.metrics.clone(),
+                factors: trial.factors,
+            };
+            self.experiment(&trial.experiment).measured.push(reduced);
+        } else {
+            self.experiment(&trial.experiment);
+        }
+        Ok(())
+    }
+
+    fn add_flow(&mut self, trial: &TrialDocument, summary: &FlowSummary) {
+        let reduced = FlowTrial::of(trial, summary);
+        let ids = (&summary.client_settings.boot_id, &summary.server_settings.boot_id);
+        if let (Some(client), Some(server)) = ids {
+            self.same_kernel = Some(client == server);
+        }
+        self.settings.add(&trial.experiment, summary);
+        let experiment = self.experiment(&trial.experiment);
+        match experiment.cells.iter_mut().find(|cell| cell.number == trial.cell) {
+            Some(cell) => cell.trials.push(reduced),
+            None => experiment.cells.push(Cell {
+                number: trial.cell,
+                factors: trial.factors.clone(),
+                trials: vec![reduced],
+            }),
         }
     }
+}
+
+/// A workload's own document, when the outcome has one of this format.
+fn detail<T: DeserializeOwned>(
+    outcome: &Outcome,
+    schema: &'static str,
+    trial: u32,
+) -> Result<Option<T>, ReportError> {
+    let read = outcome.detail(schema).transpose();
+    read.map_err(|source| ReportError::Detail { trial, schema, source })
 }
 
 impl DelayLines {
@@ -414,11 +448,10 @@ fn unknown_experiment(name: &str) -> Experiment {
     Experiment {
         name: name.to_owned(),
         title: format!("{name} (not in the study file)"),
-        workload: Workload::Flow,
+        workload: String::new(),
         figure: Figure::Throughput,
-        flow: BTreeMap::new(),
-        probe: BTreeMap::new(),
-        gateways: BTreeMap::new(),
+        metric: None,
+        options: WorkloadOptions::default(),
         lab: None,
         factors: BTreeMap::new(),
         repetitions: 1,

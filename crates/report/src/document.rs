@@ -4,14 +4,16 @@
 use clearstream_schema::{
     host::HostReport,
     lab::{LabLink, LabSwitch},
-    study::{Figure as Kind, Workload},
+    study::Figure as Kind,
 };
 use serde::Serialize;
 
 use crate::{
     digest::{Digest, ExperimentDigest},
     figure::{Figure, Table, draw_both, identifier},
-    figures::{cost, delay, effects, gateways, goodput, live, matrix, row, staircase, throughput, window},
+    figures::{
+        cost, delay, effects, gateways, goodput, live, matrix, metric, row, staircase, throughput, window,
+    },
     format::{bytes, join, level_of, milliseconds, rate},
     machine::{self, Marks},
     settings::SettingRow,
@@ -58,16 +60,16 @@ impl Document {
     /// Composes the report.
     pub(crate) fn of(digest: &Digest) -> Self {
         let run = &digest.run;
-        let ends = if run.client.name == run.server.name {
-            run.client.name.clone()
+        let ends = if digest.client.name == digest.server.name {
+            digest.client.name.clone()
         } else {
-            format!("{} to {}", run.client.name, run.server.name)
+            format!("{} to {}", digest.client.name, digest.server.name)
         };
         let lab = run.lab.as_ref().map_or_else(String::new, |lab| format!(" \u{b7} lab {}", lab.name));
         let mut sections: Vec<Section> = digest
             .experiments
             .iter()
-            .filter(|e| e.spec.workload != Workload::Inspect)
+            .filter(|e| e.spec.figure != Kind::Topology)
             .filter(|e| run.only.is_empty() || run.only.contains(&e.spec.name))
             .map(|experiment| section(digest, experiment))
             .collect();
@@ -97,7 +99,13 @@ fn section(digest: &Digest, experiment: &ExperimentDigest) -> Section {
             Kind::LiveTraffic => figures.extend(live::figure(digest, experiment)),
             Kind::PinMatrix => figures.extend(matrix::figures(digest, experiment)),
             Kind::PinRow => figures.extend(row::figure(digest, experiment)),
-            Kind::Throughput | Kind::Topology | Kind::Delay | Kind::Gateways => {}
+            Kind::Throughput
+            | Kind::Topology
+            | Kind::Delay
+            | Kind::Gateways
+            | Kind::Curve
+            | Kind::Bars
+            | Kind::Table => {}
         }
         // Whatever was asked for, measured goodput is never left out.
         if figures.is_empty() {
@@ -114,6 +122,9 @@ fn section(digest: &Digest, experiment: &ExperimentDigest) -> Section {
     }
     if !experiment.probes.is_empty() {
         figures.extend(delay::figure(digest, experiment));
+    }
+    if !experiment.measured.is_empty() {
+        figures.extend(metric::figures(experiment));
     }
     let failed = digest.failures.iter().filter(|f| f.experiment == experiment.spec.name).count();
     let absent = figures.is_empty().then(|| match failed {
@@ -151,29 +162,29 @@ fn hosts(digest: &Digest) -> Section {
         .filter(|_| crossed);
     let alike = digest.one_machine();
     let mut figures = Vec::new();
-    for (role, host) in [("client", &run.client), ("server", &run.server)] {
+    for (role, host) in [("client", &digest.client), ("server", &digest.server)] {
         if role == "server" && alike {
             continue;
         }
         let role_text = if alike { "both ends, one machine" } else { role };
-        let name = if alike && run.client.name != run.server.name {
-            format!("{} and {}", run.client.name, run.server.name)
+        let name = if alike && digest.client.name != digest.server.name {
+            format!("{} and {}", digest.client.name, digest.server.name)
         } else {
             host.name.clone()
         };
         figures.push(picture(host, role, (&name, role_text), Marks { interrupt_core: interrupt(role) }));
-        let other = if role == "client" { &run.server } else { &run.client };
+        let other = if role == "client" { &digest.server } else { &digest.client };
         match (staircase::alike(host, other), role) {
             (true, "server") => {}
             (true, _) => figures.extend(staircase::figure(host, "both hosts", best)),
             (false, role) => figures.extend(staircase::figure(host, role, best)),
         }
     }
-    let about_hosts = digest.experiments.iter().filter(|e| e.spec.workload == Workload::Inspect);
+    let about_hosts = digest.experiments.iter().filter(|e| e.spec.figure == Kind::Topology);
     if let Some(first) = figures.first_mut() {
         first.published = about_hosts.flat_map(|e| e.spec.published.clone()).collect();
     }
-    let slots = [&run.client, &run.server].into_iter().any(|host| staircase::slot(host).is_some());
+    let slots = [&digest.client, &digest.server].into_iter().any(|host| staircase::slot(host).is_some());
     Section {
         id: "section-hosts".to_owned(),
         title: "The hosts".to_owned(),
@@ -258,7 +269,7 @@ fn failures(digest: &Digest) -> Table {
 fn missing(digest: &Digest) -> Table {
     let mut table =
         Table::new("Parts of the hosts that could not be read", &["Host", "Part", "Source", "Why"]);
-    for host in [&digest.run.client, &digest.run.server] {
+    for host in [&digest.client, &digest.server] {
         for part in &host.missing {
             table.push(vec![host.name.clone(), part.part.clone(), part.source.clone(), part.reason.clone()]);
         }
@@ -298,7 +309,7 @@ fn provenance(digest: &Digest) -> Vec<Fact> {
             ),
         ));
     }
-    for (role, host) in [("Client", &run.client), ("Server", &run.server)] {
+    for (role, host) in [("Client", &digest.client), ("Server", &digest.server)] {
         facts.push(fact(role, host_text(host)));
     }
     facts

@@ -32,8 +32,8 @@ fn published_texts<S: serde::Serializer>(published: &[Published], serializer: S)
 
 /// The label, with the numbers that it does not spell out itself.
 pub(crate) fn published_text(published: &Published) -> String {
-    match published_range(published) {
-        Some((_, _, range)) => format!("{}: {}", published.label, range.trim_start_matches("published ")),
+    match printed(published) {
+        Some(range) => format!("{}: {range}", published.label),
         None => published.label.clone(),
     }
 }
@@ -120,15 +120,23 @@ pub(crate) fn identifier(parts: &[&str]) -> String {
     text
 }
 
-/// `published 20.7 to 23.3 Gb/s`, or nothing when no goodput was published.
+/// `published 20.7 to 23.3 Gb/s` with its ends as printed, or nothing when no
+/// goodput was published.
 pub(crate) fn published_range(published: &Published) -> Option<(f64, f64, String)> {
-    let low = published.low_gbps.or(published.high_gbps)?;
-    let high = published.high_gbps.or(published.low_gbps)?;
-    let text = match (published.low_gbps, published.high_gbps) {
+    let goodput = published.metric == "goodput" && published.unit == "Gb/s";
+    let low = published.low.or(published.high).filter(|_| goodput)?;
+    let high = published.high.or(published.low)?;
+    Some((low, high, format!("published {}", printed(published)?)))
+}
+
+/// `20.7 to 23.3 Gb/s`, as printed.
+fn printed(published: &Published) -> Option<String> {
+    let text = match (published.low, published.high) {
+        (None, None) => return None,
         (Some(low), None) => format!("at least {low}"),
         (None, Some(high)) => format!("up to {high}"),
-        _ if low == high => format!("{low}"),
-        _ => format!("{low} to {high}"),
+        (Some(low), Some(high)) if low == high => format!("{low}"),
+        (Some(low), Some(high)) => format!("{low} to {high}"),
     };
-    Some((low, high, format!("published {text} Gb/s")))
+    Some(format!("{text} {}", published.unit))
 }

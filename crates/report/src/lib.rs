@@ -37,6 +37,17 @@ pub enum ReportError {
     /// The record could not be read; the cause names the file and line.
     #[error(transparent)]
     Record(#[from] RecordError),
+    /// A trial's own document is not of the format that it names.
+    #[error("trial {trial}: its {schema} cannot be read: {source}")]
+    Detail {
+        /// The trial.
+        trial: u32,
+        /// Name of the format.
+        schema: &'static str,
+        /// What is wrong.
+        #[source]
+        source: serde_json::Error,
+    },
     /// The page could not be composed: a fault of this program.
     #[error("the page could not be composed: please report this")]
     Page(#[source] minijinja::Error),

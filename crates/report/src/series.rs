@@ -101,7 +101,7 @@ pub(crate) fn read(experiment: &ExperimentDigest, reader: &Reader) -> Result<Vec
                 ..Series::default()
             };
             let mut interfaces = BTreeMap::new();
-            for interval in reader.samples(&stub(trial))? {
+            for interval in reader.samples::<Interval>(&stub(trial))? {
                 series.add(trial, &interval?, &mut interfaces);
             }
             series.interfaces = interfaces.into_values().collect();
@@ -124,7 +124,8 @@ fn stub(trial: &FlowTrial) -> TrialDocument {
         repetition: trial.repetition,
         factors: BTreeMap::new(),
         started: String::new(),
-        outcome: TrialOutcome::Inspect,
+        workload: String::new(),
+        outcome: TrialOutcome::Measured(Box::default()),
         steady: None,
         samples: trial.samples.clone(),
         delay_lines: Vec::new(),

@@ -7,7 +7,10 @@ mod hosts;
 mod run;
 
 use clearstream_report::{csv, headlines, html, markdown};
-use clearstream_schema::record::{RECORD_VERSION, TRIAL_SCHEMA, TrialDocument};
+use clearstream_schema::{
+    gateways::GatewaySummary,
+    record::{RECORD_VERSION, TRIAL_SCHEMA, TrialDocument},
+};
 use serde_json::{Value, json};
 
 const MS: u64 = 1_000_000;
@@ -63,10 +66,12 @@ fn summary(failure: &str, watch: bool, gap_ms: Option<u64>) -> Value {
 }
 
 fn trial(number: u32, experiment: &str, cell: u32, factors: Value, summary: Value) -> TrialDocument {
+    let summary: GatewaySummary = serde_json::from_value(summary).unwrap();
     serde_json::from_value(json!({
+        "workload": "gateways",
         "schema": TRIAL_SCHEMA, "version": RECORD_VERSION, "trial": number, "experiment": experiment,
         "cell": cell, "repetition": 0, "factors": factors, "started": "2026-01-02T03:04:05Z",
-        "outcome": {"gateways": summary},
+        "outcome": {"measured": summary.outcome().unwrap()},
     }))
     .unwrap()
 }

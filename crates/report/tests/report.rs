@@ -59,12 +59,12 @@ fn trials_that_the_delay_line_limited_are_counted_once() {
         for (number, trial) in trials.iter_mut().enumerate() {
             let relay_limited = limited.contains(&number);
             trial.delay_lines = vec![DelayLineStats { relay_limited, ..DelayLineStats::default() }; 2];
-            if let (true, clearstream_schema::record::TrialOutcome::Flow(summary)) =
+            if let (true, clearstream_schema::record::TrialOutcome::Measured(outcome)) =
                 (relay_limited, &mut trial.outcome)
             {
                 let message = format!("the delay line was the limit: figures of trial {number}");
                 let id = DELAY_LINE_LIMIT_NOTICE.to_owned();
-                summary.notices.push(clearstream_schema::flow::Notice { id, message });
+                outcome.notices.push(clearstream_schema::flow::Notice { id, message });
             }
         }
         let folder = tempfile::tempdir().unwrap();

@@ -7,7 +7,13 @@ use std::net::SocketAddr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{TimeSpan, fabric::ReturnPath, flow::Notice, lab::LabFault};
+use crate::{
+    TimeSpan,
+    fabric::ReturnPath,
+    flow::Notice,
+    lab::LabFault,
+    outcome::{Metric, Outcome, Unit},
+};
 
 /// Name of the document that [`GatewaySummary`] is.
 pub const GATEWAYS_SCHEMA: &str = "clearstream.gateways";
@@ -128,6 +134,32 @@ pub struct GatewaySummary {
     /// Things to know.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<Notice>,
+}
+
+impl GatewaySummary {
+    /// As the outcome of a trial.
+    ///
+    /// # Errors
+    /// It cannot be written as JSON.
+    pub fn outcome(&self) -> Result<Outcome, serde_json::Error> {
+        let count = |name, value: u64| Metric::lower(name, Unit::Count, value as f64);
+        let time = |name, value: u64| Metric::lower(name, Unit::Nanoseconds, value as f64);
+        let returns = self.other_return_count as f64 / (self.flow_count.max(1)) as f64;
+        let mut metrics = vec![
+            Metric::higher("answer-rate", Unit::PerSecond, self.answers_per_second),
+            time("round-trip-p50", self.round_trip_p50_ns),
+            Metric::lower("other-return", Unit::Ratio, returns),
+            count("unanswered-flows", self.unanswered_count),
+        ];
+        if let Some(effect) = &self.failure {
+            metrics.extend(effect.gap_max_ns.map(|gap| time("gap-max", gap)));
+            metrics.extend(effect.gap_p50_ns.map(|gap| time("gap-p50", gap)));
+            metrics.push(count("stuck-flows", effect.stuck_count));
+            metrics.extend(effect.full_rate_ns.map(|until| time("recovery", until)));
+        }
+        let outcome = Outcome { notices: self.notices.clone(), ..Outcome::of(metrics) };
+        outcome.with_detail(GATEWAYS_SCHEMA, 1, self)
+    }
 }
 
 /// What a gateway carried before the failure.

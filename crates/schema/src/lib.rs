@@ -23,6 +23,7 @@ pub mod host;
 pub mod improvement;
 pub mod indirection;
 pub mod lab;
+pub mod outcome;
 pub mod place;
 pub mod plan;
 pub mod prefix;

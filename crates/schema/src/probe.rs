@@ -5,7 +5,11 @@ use std::net::IpAddr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{BitRate, ByteCount, TimeSpan, flow::Notice};
+use crate::{
+    BitRate, ByteCount, TimeSpan,
+    flow::Notice,
+    outcome::{Metric, Outcome, Unit},
+};
 
 /// A probe as asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -167,4 +171,43 @@ pub struct ProbeSummary {
     /// `rate * min RTT / 8` for the rate asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bandwidth_delay_product_bytes: Option<u64>,
+}
+
+/// Name of the format that [`ProbeSummary`] has as a trial's detail.
+pub const PROBE_SUMMARY_SCHEMA: &str = "clearstream.probe-summary";
+
+impl ProbeSummary {
+    /// As the outcome of a trial: metrics of the direction from the client.
+    ///
+    /// # Errors
+    /// It cannot be written as JSON.
+    pub fn outcome(&self) -> Result<Outcome, serde_json::Error> {
+        let mut metrics = Vec::new();
+        if let Some(direction) = self.directions.first() {
+            for (name, stats) in [("udp", &direction.udp), ("tcp", &direction.tcp)] {
+                let Some(stats) = stats else { continue };
+                let time = |what, value: u64| {
+                    Metric::lower(&format!("{name}-{what}"), Unit::Nanoseconds, value as f64)
+                };
+                metrics.extend([
+                    time("delay-p50", stats.p50_ns),
+                    time("delay-mean", stats.mean_ns),
+                    time("delay-min", stats.min_ns),
+                    time("delay-p99", stats.p99_ns),
+                    time("jitter", stats.jitter_ns),
+                    Metric::lower(&format!("{name}-loss"), Unit::Ratio, stats.loss_ratio),
+                ]);
+            }
+            let bytes = direction.path_mtu_bytes.map(f64::from);
+            metrics.extend(bytes.map(|bytes| Metric::higher("path-mtu", Unit::Bytes, bytes)));
+        }
+        let notices = self.directions.iter().flat_map(|direction| {
+            direction.notices.iter().map(|notice| Notice {
+                id: notice.id.clone(),
+                message: format!("{} ({} to {})", notice.message, direction.from, direction.to),
+            })
+        });
+        let outcome = Outcome { notices: notices.collect(), ..Outcome::of(metrics) };
+        outcome.with_detail(PROBE_SUMMARY_SCHEMA, 1, self)
+    }
 }

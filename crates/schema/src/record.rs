@@ -3,11 +3,11 @@
 //! ```text
 //! <run>/run.json              RunDocument
 //!       trials.jsonl          TrialDocument per line, appended as trials end
-//!       samples/000000.jsonl  flow::Interval per line, one file per trial
-//!       hosts/client.tar.gz   captures of both hosts
-//!       hosts/server.tar.gz
+//!       samples/000000.jsonl  what the workload measured in each interval, one file per trial
+//!       hosts/ROLE.tar.gz     capture of each host
 //! ```
-//! Readers must skip a torn last line: a run may have been killed.
+//! Readers must skip a torn last line: a run may have been killed. Version 1
+//! knew two hosts and three workloads; `record` reads it as version 2.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +18,10 @@ use serde_json::Value;
 use crate::{
     TimeSpan,
     control::Failure,
-    flow::{FlowSummary, Notice},
-    gateways::GatewaySummary,
+    flow::Notice,
     host::HostReport,
     lab::{DelayLineStats, LabFile},
-    probe::ProbeSummary,
+    outcome::{Outcome, Unit},
     study::StudyFile,
 };
 
@@ -31,7 +30,7 @@ pub const RUN_SCHEMA: &str = "clearstream.run";
 /// Name of the trial document's format.
 pub const TRIAL_SCHEMA: &str = "clearstream.trial";
 /// Version of both.
-pub const RECORD_VERSION: u32 = 1;
+pub const RECORD_VERSION: u32 = 2;
 
 /// Factor of a run with [`Treatments`]: its levels are `before` and `after`.
 pub const TREATMENT: &str = "treatment";
@@ -57,12 +56,54 @@ pub struct Published {
     /// Levels it belongs to, factor to level; empty when it holds for the whole experiment.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub factors: BTreeMap<String, Value>,
-    /// Goodput, low end, Gb/s as printed.
+    /// Metric that it is of.
+    #[serde(default = "goodput")]
+    pub metric: String,
+    /// Unit as printed, such as `Gb/s` or `us`.
+    #[serde(default = "gigabits")]
+    pub unit: String,
+    /// Low end, as printed.
+    #[serde(default, alias = "low-gbps", skip_serializing_if = "Option::is_none")]
+    pub low: Option<f64>,
+    /// High end.
+    #[serde(default, alias = "high-gbps", skip_serializing_if = "Option::is_none")]
+    pub high: Option<f64>,
+}
+
+// Before there was more than one metric, published values were goodputs in Gb/s.
+fn goodput() -> String {
+    "goodput".to_owned()
+}
+
+fn gigabits() -> String {
+    "Gb/s".to_owned()
+}
+
+impl Published {
+    /// Low and high end of a metric in its stored unit; absent where this is of
+    /// another metric or unit.
+    pub fn range(&self, metric: &str, unit: Unit) -> (Option<f64>, Option<f64>) {
+        match Unit::of_printed(&self.unit) {
+            Some((own, factor)) if own == unit && self.metric == metric => {
+                (self.low.map(|low| low * factor), self.high.map(|high| high * factor))
+            }
+            _ => (None, None),
+        }
+    }
+}
+
+/// A host that took part.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunHost {
+    /// Its name in figures and messages.
+    pub name: String,
+    /// What it was: `client` connects, `server` listens; others by their workload.
+    pub role: String,
+    /// What it is.
+    pub report: HostReport,
+    /// Its capture relative to the run folder, when one was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub low_gbps: Option<f64>,
-    /// Goodput, high end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub high_gbps: Option<f64>,
+    pub capture: Option<String>,
 }
 
 /// `run.json`.
@@ -96,10 +137,8 @@ pub struct RunDocument {
     /// The lab it ran in, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lab: Option<LabFile>,
-    /// Side that connects.
-    pub client: HostReport,
-    /// Side that listens.
-    pub server: HostReport,
+    /// Hosts that took part.
+    pub hosts: Vec<RunHost>,
     /// Trials planned.
     pub planned_trial_count: u32,
     /// Commands between whose effects each cell was measured in pairs; the factor is [`TREATMENT`].
@@ -110,20 +149,36 @@ pub struct RunDocument {
     pub notices: Vec<Notice>,
 }
 
+impl RunDocument {
+    /// The host of this role, the first of several.
+    pub fn host(&self, role: &str) -> Option<&HostReport> {
+        self.hosts.iter().find(|host| host.role == role).map(|host| &host.report)
+    }
+}
+
 /// How a trial ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TrialOutcome {
-    /// A flow test ran.
-    Flow(Box<FlowSummary>),
-    /// A probe ran.
-    Probe(Box<ProbeSummary>),
-    /// Flows went through gateways.
-    Gateways(Box<GatewaySummary>),
-    /// Hosts were described (they are in the run document).
-    Inspect,
+    /// It was measured.
+    Measured(Box<Outcome>),
     /// It could not be run; the study went on.
     Failed(Failure),
+}
+
+impl TrialOutcome {
+    /// What was measured.
+    pub fn measured(&self) -> Option<&Outcome> {
+        match self {
+            Self::Measured(outcome) => Some(outcome),
+            Self::Failed(_) => None,
+        }
+    }
+
+    /// Measured to its end: need not be run again.
+    pub fn is_complete(&self) -> bool {
+        self.measured().is_some_and(|outcome| outcome.complete)
+    }
 }
 
 /// One line of `trials.jsonl`.
@@ -137,6 +192,8 @@ pub struct TrialDocument {
     pub trial: u32,
     /// Experiment name.
     pub experiment: String,
+    /// Workload that was measured.
+    pub workload: String,
     /// Cell within the experiment.
     pub cell: u32,
     /// Repetition within the cell, from 0.

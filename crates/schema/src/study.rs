@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::{TimeSpan, record::Published};
 
@@ -14,7 +14,7 @@ pub const STUDY_SCHEMA: &str = "clearstream.study";
 
 /// A study file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case")]
 pub struct StudyFile {
     /// `clearstream.study`.
     pub schema: String,
@@ -27,26 +27,33 @@ pub struct StudyFile {
     /// What was done where, for the report.
     #[serde(default)]
     pub about: String,
-    /// Flow options that every experiment starts from.
-    #[serde(default)]
-    pub flow: BTreeMap<String, Value>,
     /// In the order of the report.
     #[serde(rename = "experiment")]
     pub experiments: Vec<Experiment>,
+    /// Options that every experiment starts from.
+    #[serde(flatten)]
+    pub options: WorkloadOptions,
 }
 
-/// What one trial does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Workload {
-    /// A flow test.
-    Flow,
-    /// A probe.
-    Probe,
-    /// Both hosts described, no traffic.
-    Inspect,
-    /// Flows through the gateways of a lab, one of which may fail.
-    Gateways,
+/// Tables of options, each below the name of its workload: `[flow]`. Whether
+/// there is such a workload, and whether it takes the options, is for those who
+/// know the workloads to say.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct WorkloadOptions(pub BTreeMap<String, Value>);
+
+impl WorkloadOptions {
+    /// The options below a workload's name; none when there is no such table.
+    pub fn of(&self, workload: &str) -> BTreeMap<String, Value> {
+        let table = self.0.get(workload).and_then(Value::as_object);
+        table.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
+
+    /// Sets one option.
+    pub fn set(&mut self, workload: &str, key: &str, value: Value) {
+        let table = self.0.entry(workload.to_owned()).or_insert_with(|| Value::Object(Map::new()));
+        table[key] = value;
+    }
 }
 
 /// How the report draws an experiment.
@@ -67,33 +74,33 @@ pub enum Figure {
     Topology,
     /// Delay percentiles.
     Delay,
-    /// Answers over time around the failure of a gateway, shares, ways back.
+    /// Answers over time around the failure of a gateway, shares, return paths.
     Gateways,
+    /// A metric against a factor of numbers, a line per level of the others.
+    Curve,
+    /// A metric as bars, one per cell.
+    Bars,
+    /// Every metric of every cell.
+    Table,
 }
 
 /// One experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case")]
 pub struct Experiment {
     /// Name: letters, digits and `-`.
     pub name: String,
     /// One line for people.
     pub title: String,
-    /// What one trial does.
-    pub workload: Workload,
+    /// What one trial does: the name of a workload.
+    pub workload: String,
     /// How it is drawn.
     pub figure: Figure,
-    /// Fixed flow options.
-    #[serde(default)]
-    pub flow: BTreeMap<String, Value>,
-    /// Fixed probe options, for the probe workload.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub probe: BTreeMap<String, Value>,
-    /// Fixed options of the gateways workload.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub gateways: BTreeMap<String, Value>,
-    /// Factor name to levels. A factor is an option of the workload, or one that only a lab has:
-    /// `mtu`, `receive-steering`, `routes-over` (`one-gateway`, `all-gateways`).
+    /// Metric that is drawn; the workload's headline when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metric: Option<String>,
+    /// Factor name to levels. A factor is an option of the workload, or one that only a lab has, as
+    /// `mtu`, `receive-steering` or `routes-over` (`one-gateway`, `all-gateways`).
     /// For a core factor the level list may be one word: `every-core` or `representative-cores`.
     #[serde(default)]
     pub factors: BTreeMap<String, Levels>,
@@ -116,6 +123,9 @@ pub struct Experiment {
     /// What was published, drawn beside ours and labelled as theirs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub published: Vec<Published>,
+    /// Fixed options of the workload.
+    #[serde(flatten)]
+    pub options: WorkloadOptions,
 }
 
 fn one() -> u32 {
@@ -160,16 +170,8 @@ impl<'de> Deserialize<'de> for Levels {
 
 /// What a lab, a quick or a full run changes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(default, rename_all = "kebab-case")]
 pub struct Variant {
-    /// Flow options.
-    pub flow: BTreeMap<String, Value>,
-    /// Probe options.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub probe: BTreeMap<String, Value>,
-    /// Options of the gateways workload.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub gateways: BTreeMap<String, Value>,
     /// Levels that replace those of the factor.
     pub factors: BTreeMap<String, Levels>,
     /// Repetitions.
@@ -184,4 +186,7 @@ pub struct Variant {
     /// Lab only: interface of the listening host whose address is measured to; its first one when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
+    /// Options of the workload.
+    #[serde(flatten)]
+    pub options: WorkloadOptions,
 }

@@ -4,18 +4,16 @@ use std::collections::BTreeMap;
 
 use clearstream_schema::{
     CoreList, TimeSpan,
-    flow::{Direction, FlowConfig},
-    gateways::GatewayConfig,
     host::HostReport,
-    probe::ProbeConfig,
-    record::TREATMENT,
-    study::{Experiment, Levels, Workload},
+    outcome::Factors,
+    record::{RunHost, TREATMENT},
+    study::{Experiment, Levels},
 };
 use serde_json::Value;
 
 use crate::{
     StudyError, cores,
-    factor::{self, EVERY_CORE, Environment, Factor, Steering, Treatment},
+    factor::{self, EVERY_CORE, Environment, Factor, Known, Steering, Treatment},
     variant::Effective,
 };
 
@@ -25,15 +23,13 @@ pub struct Cell {
     /// Number within the experiment.
     pub number: u32,
     /// Level of each factor.
-    pub factors: BTreeMap<String, Value>,
-    /// The flow test, for the flow workload.
-    pub flow: FlowConfig,
-    /// The probe, for the probe workload.
-    pub probe: ProbeConfig,
-    /// The experiment, for the gateways workload.
-    pub gateways: GatewayConfig,
+    pub factors: Factors,
+    /// Configuration of the workload, every option.
+    pub config: Value,
     /// What has to be set around it.
     pub environment: Environment,
+    /// Roles of the hosts that receive.
+    pub receivers: Vec<&'static str>,
     /// Time that one trial measures, warm-up included, without setting up.
     pub time: TimeSpan,
 }
@@ -46,49 +42,38 @@ const TREATED: [Option<Treatment>; 2] = [Some(Treatment::Before), Some(Treatment
 /// What is known while cells are made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Surroundings<'a> {
-    pub(crate) client: &'a HostReport,
-    pub(crate) server: &'a HostReport,
+    pub(crate) hosts: &'a [RunHost],
     pub(crate) in_lab: bool,
     /// Each cell is measured with both treatments.
     pub(crate) treated: bool,
+}
+
+/// An experiment whose cells are made.
+struct Maker<'a> {
+    experiment: &'a Experiment,
+    effective: &'a Effective,
+    known: Known<'a>,
+    around: Surroundings<'a>,
 }
 
 /// All cells, those of the last factor next to each other.
 pub(crate) fn cells(
     experiment: &Experiment,
     effective: &Effective,
+    known: Known<'_>,
     around: Surroundings<'_>,
 ) -> Result<Vec<Cell>, StudyError> {
-    if experiment.workload == Workload::Gateways && !around.in_lab {
-        return Err(StudyError::LabWorkload { experiment: experiment.name.clone() });
-    }
-    let mut product = vec![BTreeMap::new()];
-    for name in in_order(&effective.factors) {
-        if factor::is_lab_only(name) && !around.in_lab {
-            return Err(StudyError::LabOnly { experiment: experiment.name.clone(), factor: name.clone() });
-        }
-        let mut longer = Vec::new();
-        for partial in &product {
-            for level in resolve(experiment, effective, around, name, partial)? {
-                let mut cell: BTreeMap<String, Value> = partial.clone();
-                cell.insert(name.clone(), level);
-                longer.push(cell);
-            }
-        }
-        if longer.len() > MAX_CELLS {
-            let (cell_count, limit) = (longer.len(), MAX_CELLS);
-            return Err(StudyError::TooLarge { experiment: experiment.name.clone(), cell_count, limit });
-        }
-        product = longer;
-    }
+    let maker = Maker { experiment, effective, known, around };
+    maker.check_hosts()?;
+    let product = maker.product()?;
     let treatments: &[Option<Treatment>] =
-        if around.treated && experiment.workload != Workload::Inspect { &TREATED } else { &[None] };
+        if around.treated && known.workload.varies() { &TREATED } else { &[None] };
     let treated =
         product.into_iter().flat_map(|levels| treatments.iter().map(move |one| (levels.clone(), *one)));
     treated
         .zip(0..)
         .map(|((mut levels, treatment), number)| {
-            let mut cell = cell(experiment, effective, number, levels.clone())?;
+            let mut cell = maker.cell(number, levels.clone())?;
             if let Some(treatment) = treatment {
                 levels.insert(TREATMENT.to_owned(), treatment.level().into());
                 cell.environment.treatment = Some(treatment);
@@ -97,6 +82,150 @@ pub(crate) fn cells(
             Ok(cell)
         })
         .collect()
+}
+
+impl Maker<'_> {
+    /// The workload can be run where the study is.
+    fn check_hosts(&self) -> Result<(), StudyError> {
+        let experiment = self.experiment.name.clone();
+        if let Some(reason) = self.known.workload.needs_lab().filter(|_| !self.around.in_lab) {
+            return Err(StudyError::LabWorkload { experiment, reason: reason.to_owned() });
+        }
+        let is_missing = |role: &&&str| !self.around.hosts.iter().any(|host| host.role == **role);
+        match self.known.workload.roles().iter().find(is_missing) {
+            None => Ok(()),
+            Some(role) => Err(StudyError::Role { experiment, role: (*role).to_owned() }),
+        }
+    }
+
+    fn product(&self) -> Result<Vec<Factors>, StudyError> {
+        let mut product = vec![BTreeMap::new()];
+        for name in in_order(&self.effective.factors) {
+            if self.known.is_lab_only(name) && !self.around.in_lab {
+                let (experiment, factor) = (self.experiment.name.clone(), name.clone());
+                return Err(StudyError::LabOnly { experiment, factor });
+            }
+            let mut longer = Vec::new();
+            for partial in &product {
+                for level in self.resolve(name, partial)? {
+                    let mut cell: Factors = partial.clone();
+                    cell.insert(name.clone(), level);
+                    longer.push(cell);
+                }
+            }
+            if longer.len() > MAX_CELLS {
+                let (cell_count, limit) = (longer.len(), MAX_CELLS);
+                let experiment = self.experiment.name.clone();
+                return Err(StudyError::TooLarge { experiment, cell_count, limit });
+            }
+            product = longer;
+        }
+        Ok(product)
+    }
+
+    fn fail(&self, factor: &str, message: String) -> StudyError {
+        StudyError::Level { experiment: self.experiment.name.clone(), factor: factor.to_owned(), message }
+    }
+
+    fn resolve(&self, name: &str, partial: &Factors) -> Result<Vec<Value>, StudyError> {
+        let kind = self.known.factor(name);
+        let hosts = self.hosts_of(kind, name, partial)?;
+        match &self.effective.factors[name] {
+            Levels::Listed(levels) => {
+                for level in levels {
+                    check_cores(kind, level, &hosts).map_err(|message| self.fail(name, message))?;
+                }
+                Ok(levels.clone())
+            }
+            Levels::Named(word) => {
+                let Some((first, others)) = hosts.split_first() else { return Ok(Vec::new()) };
+                let mut found = if word == EVERY_CORE {
+                    cores::usable(first)
+                } else {
+                    cores::representative(first, &self.interrupt_cores(kind, first))
+                };
+                found.retain(|core| others.iter().all(|host| cores::usable(host).contains(core)));
+                if found.is_empty() {
+                    let message =
+                        format!("\"{word}\" finds no core on {}: its cores could not be read", first.name);
+                    return Err(self.fail(name, message));
+                }
+                Ok(found.into_iter().map(Value::from).collect())
+            }
+        }
+    }
+
+    /// Hosts on which the threads or packets of a core factor run.
+    fn hosts_of(&self, kind: Factor, name: &str, partial: &Factors) -> Result<Vec<&HostReport>, StudyError> {
+        if !kind.takes_cores() {
+            return Ok(Vec::new());
+        }
+        let config = self.config(partial)?;
+        let roles = match kind {
+            Factor::Cores { .. } => {
+                self.known.workload.placement(&config, name).map_or_else(Vec::new, |found| found.roles)
+            }
+            _ => self.known.workload.receivers(&config),
+        };
+        let hosts = self.around.hosts.iter().filter(|host| roles.contains(&host.role.as_str()));
+        Ok(hosts.map(|host| &host.report).collect())
+    }
+
+    /// The configuration of these levels.
+    fn config(&self, levels: &Factors) -> Result<Value, StudyError> {
+        let is_option = |name: &str| matches!(self.known.factor(name), Factor::Option | Factor::Cores { .. });
+        let mut config = self.known.workload.defaults();
+        let chosen = levels.iter().filter(|(name, _)| is_option(name));
+        for (name, value) in self.effective.options.iter().chain(chosen) {
+            config = self.known.with(&config, name, value).map_err(|message| self.fail(name, message))?;
+        }
+        Ok(config)
+    }
+
+    /// Cores that will take the interrupts: where packets are steered to, else
+    /// where the host's have gone so far.
+    fn interrupt_cores(&self, kind: Factor, host: &HostReport) -> Vec<u32> {
+        if kind == (Factor::Cores { receives: true })
+            && let Some(Levels::Listed(levels)) = self.effective.factors.get(factor::RECEIVE_STEERING)
+        {
+            let steered = levels.iter().filter_map(|level| match factor::steering(level) {
+                Ok(Steering::Cores(cores)) => Some(cores.0),
+                _ => None,
+            });
+            return steered.flatten().collect();
+        }
+        cores::interrupt_core(host).into_iter().collect()
+    }
+
+    fn cell(&self, number: u32, levels: Factors) -> Result<Cell, StudyError> {
+        let config = self.config(&levels)?;
+        let environment = self.environment(&levels)?;
+        let workload = self.known.workload;
+        workload
+            .check(&config)
+            .map_err(|failure| StudyError::Options { experiment: self.experiment.name.clone(), failure })?;
+        let (time, receivers) = (workload.time(&config), workload.receivers(&config));
+        Ok(Cell { number, factors: levels, config, environment, receivers, time })
+    }
+
+    fn environment(&self, levels: &Factors) -> Result<Environment, StudyError> {
+        let mut environment =
+            Environment { interface: self.effective.interface.clone(), ..Environment::default() };
+        for (name, level) in levels {
+            let fail = |message| self.fail(name, message);
+            match self.known.factor(name) {
+                Factor::Mtu => environment.mtu_bytes = Some(factor::mtu(level).map_err(fail)?),
+                Factor::ReceiveSteering => {
+                    environment.receive_steering = Some(factor::steering(level).map_err(fail)?);
+                }
+                Factor::Registered => {
+                    environment.registered.insert(name.clone(), level.clone());
+                }
+                Factor::Cores { .. } | Factor::Option => {}
+            }
+        }
+        Ok(environment)
+    }
 }
 
 /// What decides about other levels comes first: which host receives, and where its packets go.
@@ -110,163 +239,16 @@ fn in_order(factors: &BTreeMap<String, Levels>) -> Vec<&String> {
     names
 }
 
-fn resolve(
-    experiment: &Experiment,
-    effective: &Effective,
-    around: Surroundings<'_>,
-    name: &str,
-    partial: &BTreeMap<String, Value>,
-) -> Result<Vec<Value>, StudyError> {
-    let fail =
-        |message| StudyError::Level { experiment: experiment.name.clone(), factor: name.to_owned(), message };
-    let kind = Factor::of(experiment.workload, name);
-    let hosts = hosts_of(kind, direction(effective, partial).map_err(fail)?, around);
-    match &effective.factors[name] {
-        Levels::Listed(levels) => {
-            for level in levels {
-                check_cores(kind, level, &hosts).map_err(fail)?;
-            }
-            Ok(levels.clone())
-        }
-        Levels::Named(word) => {
-            let Some((first, others)) = hosts.split_first() else { return Ok(Vec::new()) };
-            let mut found = if word == EVERY_CORE {
-                cores::usable(first)
-            } else {
-                cores::representative(first, &interrupt_cores(kind, effective, first))
-            };
-            found.retain(|core| others.iter().all(|host| cores::usable(host).contains(core)));
-            if found.is_empty() {
-                let message =
-                    format!("\"{word}\" finds no core on {}: its cores could not be read", first.name);
-                return Err(fail(message));
-            }
-            Ok(found.into_iter().map(Value::from).collect())
-        }
-    }
-}
-
-fn direction(effective: &Effective, partial: &BTreeMap<String, Value>) -> Result<Direction, String> {
-    match partial.get("direction").or_else(|| effective.flow.get("direction")) {
-        Some(value) => Ok(factor::with_flow(&FlowConfig::default(), "direction", value)?.direction),
-        None => Ok(Direction::default()),
-    }
-}
-
-/// Hosts on which the threads or packets of a core factor run.
-fn hosts_of(kind: Factor, direction: Direction, around: Surroundings<'_>) -> Vec<&HostReport> {
-    let sends = kind == Factor::SenderCores;
-    match (kind.takes_cores(), direction) {
-        (false, _) => Vec::new(),
-        (true, Direction::Both) => vec![around.client, around.server],
-        (true, Direction::Forward) if sends => vec![around.client],
-        (true, Direction::Reverse) if !sends => vec![around.client],
-        (true, _) => vec![around.server],
-    }
-}
-
 fn check_cores(kind: Factor, level: &Value, hosts: &[&HostReport]) -> Result<(), String> {
     let wanted = match kind {
-        Factor::SenderCores | Factor::ReceiverCores => {
+        Factor::Cores { .. } => {
             serde_json::from_value::<CoreList>(level.clone()).map_err(|error| error.to_string())?
         }
         Factor::ReceiveSteering => match factor::steering(level)? {
             Steering::Cores(cores) => cores,
             Steering::Off => return Ok(()),
         },
-        Factor::Mtu | Factor::RoutesOver | Factor::Option => return Ok(()),
+        Factor::Mtu | Factor::Registered | Factor::Option => return Ok(()),
     };
     hosts.iter().try_for_each(|host| cores::check(host, &wanted))
-}
-
-/// Cores that will take the interrupts: where packets are steered to, else
-/// where the host's have gone so far.
-fn interrupt_cores(kind: Factor, effective: &Effective, host: &HostReport) -> Vec<u32> {
-    if kind == Factor::ReceiverCores
-        && let Some(Levels::Listed(levels)) = effective.factors.get(factor::RECEIVE_STEERING)
-    {
-        let steered = levels.iter().filter_map(|level| match factor::steering(level) {
-            Ok(Steering::Cores(cores)) => Some(cores.0),
-            _ => None,
-        });
-        return steered.flatten().collect();
-    }
-    cores::interrupt_core(host).into_iter().collect()
-}
-
-fn cell(
-    experiment: &Experiment,
-    effective: &Effective,
-    number: u32,
-    levels: BTreeMap<String, Value>,
-) -> Result<Cell, StudyError> {
-    let mut cell = Cell {
-        number,
-        factors: BTreeMap::new(),
-        flow: FlowConfig::default(),
-        probe: ProbeConfig::default(),
-        gateways: GatewayConfig::default(),
-        environment: Environment { interface: effective.interface.clone(), ..Environment::default() },
-        time: TimeSpan::default(),
-    };
-    let fixed = match experiment.workload {
-        Workload::Flow => &effective.flow,
-        Workload::Probe => &effective.probe,
-        Workload::Gateways => &effective.gateways,
-        Workload::Inspect => &BTreeMap::new(),
-    };
-    for (name, level) in fixed.iter().chain(&levels) {
-        cell.set(experiment.workload, name, level).map_err(|message| StudyError::Level {
-            experiment: experiment.name.clone(),
-            factor: name.clone(),
-            message,
-        })?;
-    }
-    cell.time = cell.measuring_time(experiment.workload);
-    cell.factors = levels;
-    Ok(cell)
-}
-
-/// Rate assumed for the time of a flow that ends after a number of bytes.
-const ASSUMED_BYTES_PER_SECOND: u64 = 1_250_000_000;
-
-impl Cell {
-    fn set(&mut self, workload: Workload, name: &str, level: &Value) -> Result<(), String> {
-        match (Factor::of(workload, name), workload) {
-            (Factor::Mtu, _) => self.environment.mtu_bytes = Some(factor::mtu(level)?),
-            (Factor::ReceiveSteering, _) => {
-                self.environment.receive_steering = Some(factor::steering(level)?);
-            }
-            (Factor::RoutesOver, _) => self.environment.routes_over = Some(factor::routes_over(level)?),
-            (_, Workload::Probe) => self.probe = factor::with_option(&self.probe, name, level)?,
-            (_, Workload::Gateways) => self.gateways = factor::with_option(&self.gateways, name, level)?,
-            (_, Workload::Flow | Workload::Inspect) => {
-                self.flow = factor::with_flow(&self.flow, name, level)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn measuring_time(&self, workload: Workload) -> TimeSpan {
-        let nanoseconds = match workload {
-            Workload::Inspect => 0,
-            Workload::Flow => {
-                let measured = match self.flow.bytes {
-                    Some(bytes) => bytes
-                        .0
-                        .saturating_mul(u64::from(self.flow.flows))
-                        .div_ceil(ASSUMED_BYTES_PER_SECOND)
-                        .saturating_mul(1_000_000_000),
-                    None => self.flow.duration.0,
-                };
-                self.flow.warm_up.0.saturating_add(measured)
-            }
-            // UDP and TCP one after the other, from both sides.
-            Workload::Probe => {
-                self.probe.interval.0.saturating_mul(u64::from(self.probe.count)).saturating_mul(4)
-            }
-            Workload::Gateways => self.gateways.time().0,
-        };
-        TimeSpan(nanoseconds)
-    }
 }

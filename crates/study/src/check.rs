@@ -3,16 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clearstream_schema::{
-    flow::FlowConfig,
+    outcome::Unit,
     record::Published,
-    study::{Experiment, Levels, STUDY_SCHEMA, StudyFile, Variant, Workload},
+    study::{Experiment, Levels, STUDY_SCHEMA, StudyFile, Variant, WorkloadOptions},
 };
-use serde_json::Value;
+use clearstream_workload::{Registry, options};
 
 use crate::{
-    factor::{self, Factor},
+    factor::{self, Known},
     file::Step,
-    suggest,
 };
 
 /// Something that means nothing, and where.
@@ -38,8 +37,63 @@ impl Place {
     }
 }
 
+/// Keys of each table that are no names of workloads, for messages: serde keeps
+/// tables of options and everything unknown in one map.
+const TOP_KEYS: &[&str] = &["schema", "version", "name", "title", "about", "experiment"];
+const EXPERIMENT_KEYS: &[&str] = &[
+    "name",
+    "title",
+    "workload",
+    "figure",
+    "metric",
+    "factors",
+    "repetitions",
+    "precision-ratio",
+    "lab",
+    "quick",
+    "full",
+    "published",
+];
+const VARIANT_KEYS: &[&str] = &["factors", "repetitions", "precision-ratio", "budget", "interface"];
+
+/// The first key that stands for nothing, looked for before anything is read:
+/// a misspelt key is named as such, and not as the one that is missing then.
+pub(crate) fn check_keys(document: &toml::Table, registry: &Registry) -> Result<(), Problem> {
+    let top = Place::default();
+    check_table(&top, document, TOP_KEYS, registry)?;
+    let experiments = document.get("experiment").and_then(toml::Value::as_array);
+    for (index, experiment) in experiments.into_iter().flatten().enumerate() {
+        let Some(table) = experiment.as_table() else { continue };
+        let place = top.at("experiment").at(index);
+        check_table(&place, table, EXPERIMENT_KEYS, registry)?;
+        for name in ["lab", "quick", "full"] {
+            if let Some(variant) = table.get(name).and_then(toml::Value::as_table) {
+                check_table(&place.at(name), variant, VARIANT_KEYS, registry)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_table(
+    place: &Place,
+    table: &toml::Table,
+    keys: &[&'static str],
+    registry: &Registry,
+) -> Result<(), Problem> {
+    let known: Vec<&str> = keys.iter().copied().chain(registry.names()).collect();
+    match table.keys().find(|key| !known.contains(&key.as_str())) {
+        None => Ok(()),
+        Some(key) => {
+            let hint = options::hint(key, known.iter().copied());
+            let message = format!("there is no `{key}` here{hint} (known: {})", known.join(", "));
+            place.at(key.as_str()).problem(message)
+        }
+    }
+}
+
 /// The first thing that means nothing.
-pub(crate) fn check(study: &StudyFile) -> Result<(), Problem> {
+pub(crate) fn check(study: &StudyFile, registry: &Registry) -> Result<(), Problem> {
     let top = Place::default();
     if study.schema != STUDY_SCHEMA {
         return top.at("schema").problem(format!("write \"{STUDY_SCHEMA}\""));
@@ -48,7 +102,7 @@ pub(crate) fn check(study: &StudyFile) -> Result<(), Problem> {
         return top.at("version").problem("this program reads version 1");
     }
     check_name(&top, &study.name)?;
-    check_options(&top.at("flow"), Workload::Flow, &study.flow)?;
+    check_options(&top, registry, &study.options)?;
     if study.experiments.is_empty() {
         return top.problem("a study needs at least one [[experiment]]");
     }
@@ -60,36 +114,42 @@ pub(crate) fn check(study: &StudyFile) -> Result<(), Problem> {
                 .at("name")
                 .problem(format!("there is an experiment \"{}\" already", experiment.name));
         }
-        check_experiment(&place, experiment)?;
+        check_experiment(&place, registry, experiment)?;
     }
     Ok(())
 }
 
-fn check_experiment(place: &Place, experiment: &Experiment) -> Result<(), Problem> {
+fn check_experiment(place: &Place, registry: &Registry, experiment: &Experiment) -> Result<(), Problem> {
     check_name(place, &experiment.name)?;
-    check_options(&place.at("flow"), Workload::Flow, &experiment.flow)?;
-    check_options(&place.at("probe"), Workload::Probe, &experiment.probe)?;
-    check_options(&place.at("gateways"), Workload::Gateways, &experiment.gateways)?;
-    check_factors(&place.at("factors"), experiment, &experiment.factors)?;
+    let Some(workload) = registry.workload(&experiment.workload) else {
+        let hint = options::hint(&experiment.workload, registry.names());
+        let known: Vec<&str> = registry.names().collect();
+        return place.at("workload").problem(format!(
+            "there is no workload `{}`{hint} (known: {})",
+            experiment.workload,
+            known.join(", ")
+        ));
+    };
+    let known = Known { registry, workload: workload.as_ref() };
+    check_options(place, registry, &experiment.options)?;
+    check_factors(&place.at("factors"), known, &experiment.factors)?;
     check_repetitions(place, Some(experiment.repetitions))?;
     check_precision(place, experiment.precision_ratio)?;
     let variants = [("lab", &experiment.lab), ("quick", &experiment.quick), ("full", &experiment.full)];
     for (name, variant) in variants {
         if let Some(variant) = variant {
-            check_variant(&place.at(name), experiment, variant)?;
+            check_variant(&place.at(name), known, variant)?;
         }
     }
     for (index, published) in experiment.published.iter().enumerate() {
-        check_published(&place.at("published").at(index), published)?;
+        check_published(&place.at("published").at(index), known, published)?;
     }
     Ok(())
 }
 
-fn check_variant(place: &Place, experiment: &Experiment, variant: &Variant) -> Result<(), Problem> {
-    check_options(&place.at("flow"), Workload::Flow, &variant.flow)?;
-    check_options(&place.at("probe"), Workload::Probe, &variant.probe)?;
-    check_options(&place.at("gateways"), Workload::Gateways, &variant.gateways)?;
-    check_factors(&place.at("factors"), experiment, &variant.factors)?;
+fn check_variant(place: &Place, known: Known<'_>, variant: &Variant) -> Result<(), Problem> {
+    check_options(place, known.registry, &variant.options)?;
+    check_factors(&place.at("factors"), known, &variant.factors)?;
     check_repetitions(place, variant.repetitions)?;
     check_precision(place, variant.precision_ratio)?;
     if variant.budget.is_some_and(|budget| budget.0 == 0) {
@@ -107,30 +167,33 @@ fn check_name(place: &Place, name: &str) -> Result<(), Problem> {
     Ok(())
 }
 
-fn check_options(
-    place: &Place,
-    workload: Workload,
-    options: &BTreeMap<String, Value>,
-) -> Result<(), Problem> {
-    for (key, value) in options {
-        if let Err(message) = factor::try_option(workload, key, value) {
-            return place.at(key.as_str()).problem(message);
+/// Tables of options, each below the name of a workload.
+fn check_options(place: &Place, registry: &Registry, options: &WorkloadOptions) -> Result<(), Problem> {
+    for (name, table) in &options.0 {
+        let place = place.at(name.as_str());
+        let Some(workload) = registry.workload(name) else {
+            return place.problem(format!("there is no workload `{name}`"));
+        };
+        let Some(table) = table.as_object() else {
+            return place.problem(format!("write a table of options: [{name}]"));
+        };
+        let known = Known { registry, workload: workload.as_ref() };
+        for (key, value) in table {
+            if let Err(message) = known.try_option(key, value) {
+                return place.at(key.as_str()).problem(message);
+            }
         }
     }
     Ok(())
 }
 
-fn check_factors(
-    place: &Place,
-    experiment: &Experiment,
-    factors: &BTreeMap<String, Levels>,
-) -> Result<(), Problem> {
-    if experiment.workload == Workload::Inspect && !factors.is_empty() {
-        return place.problem("the inspect workload has no factors");
+fn check_factors(place: &Place, known: Known<'_>, factors: &BTreeMap<String, Levels>) -> Result<(), Problem> {
+    if !known.workload.varies() && !factors.is_empty() {
+        return place.problem(format!("the {} workload has no factors", known.workload.name()));
     }
     for (name, levels) in factors {
         let place = place.at(name.as_str());
-        let factor = Factor::of(experiment.workload, name);
+        let factor = known.factor(name);
         match levels {
             Levels::Named(word) if !factor.takes_cores() => {
                 return place.problem(format!(
@@ -138,7 +201,7 @@ fn check_factors(
                 ));
             }
             Levels::Named(word) if !factor::CORE_WORDS.contains(&word.as_str()) => {
-                let hint = suggest::hint(word, factor::CORE_WORDS);
+                let hint = options::hint(word, factor::CORE_WORDS);
                 return place.problem(format!(
                     "there is no \"{word}\"{hint} (known: {})",
                     factor::CORE_WORDS.join(", ")
@@ -150,7 +213,7 @@ fn check_factors(
             }
             Levels::Listed(levels) => {
                 for (index, level) in levels.iter().enumerate() {
-                    if let Err(message) = factor.check(experiment.workload, name, level) {
+                    if let Err(message) = known.check_level(name, level) {
                         return place.at(index).problem(message);
                     }
                     if levels[..index].contains(level) {
@@ -179,19 +242,24 @@ fn check_precision(place: &Place, ratio: Option<f64>) -> Result<(), Problem> {
     }
 }
 
-fn check_published(place: &Place, published: &Published) -> Result<(), Problem> {
+fn check_published(place: &Place, known: Known<'_>, published: &Published) -> Result<(), Problem> {
     if published.source.trim().is_empty() {
         return place.at("source").problem("say which paper and figure");
     }
-    if let (Some(low), Some(high)) = (published.low_gbps, published.high_gbps)
+    if Unit::of_printed(&published.unit).is_none() {
+        let units: Vec<&str> = Unit::printed().collect();
+        return place.at("unit").problem(format!("write one of {}", units.join(", ")));
+    }
+    if let (Some(low), Some(high)) = (published.low, published.high)
         && low > high
     {
-        return place.at("low-gbps").problem("the low end lies above the high end");
+        return place.at("low").problem("the low end lies above the high end");
     }
     for (key, level) in &published.factors {
-        let known = factor::is_lab_only(key) || FlowConfig::default().with(key, level.clone()).is_ok();
-        if !known {
-            let message = factor::try_option(Workload::Flow, key, level).err().unwrap_or_default();
+        if known.is_lab_only(key) {
+            continue;
+        }
+        if let Err(message) = known.try_option(key, level) {
             return place.at("factors").at(key.as_str()).problem(message);
         }
     }

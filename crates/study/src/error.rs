@@ -63,10 +63,41 @@ pub enum StudyError {
         factor: String,
     },
     /// A workload that only a lab can do.
-    #[error("experiment {experiment}: gateways fail on purpose in a lab only: use --lab gateways-6")]
+    #[error("experiment {experiment}: {reason}")]
     LabWorkload {
         /// The experiment.
         experiment: String,
+        /// Why, and which lab to use.
+        reason: String,
+    },
+    /// A record names a workload that this program does not have.
+    #[error("experiment {experiment}: there is no workload `{workload}` (known: {})", known.join(", "))]
+    Workload {
+        /// The experiment.
+        experiment: String,
+        /// As it is called there.
+        workload: String,
+        /// Those that there are.
+        known: Vec<&'static str>,
+    },
+    /// No host has a role that the workload needs.
+    #[error(
+        "experiment {experiment} needs a host with the role \"{role}\": name one with --to, --lab or --hosts"
+    )]
+    Role {
+        /// The experiment.
+        experiment: String,
+        /// The role.
+        role: String,
+    },
+    /// Options that do not fit together.
+    #[error("experiment {experiment}: {failure}")]
+    Options {
+        /// The experiment.
+        experiment: String,
+        /// What does not, and what to write.
+        #[source]
+        failure: Failure,
     },
     /// A level that this host cannot take.
     #[error("experiment {experiment}: factor \"{factor}\": {message}")]

@@ -2,13 +2,9 @@
 
 use std::path::PathBuf;
 
-use clearstream_schema::{
-    TimeSpan,
-    flow::{Interval, Notice},
-    record::TrialDocument,
-    study::StudyFile,
-};
+use clearstream_schema::{TimeSpan, flow::Notice, record::TrialDocument, study::StudyFile};
 use clearstream_stats::IntervalEstimate;
+use clearstream_workload::{Registry, Sample};
 use jiff::Timestamp;
 
 use crate::{Plan, PlanOptions, PlannedTrial, SkipReason};
@@ -18,8 +14,10 @@ use crate::{Plan, PlanOptions, PlannedTrial, SkipReason};
 pub struct RunRequest {
     /// The study.
     pub study: StudyFile,
-    /// Mode, seed, selection and budget; whether there is a lab is found from the bench.
+    /// Mode, seed, selection and budget; whether there is a lab is found from the testbed.
     pub options: PlanOptions,
+    /// The workloads that there are.
+    pub registry: Registry,
     /// Version of the program, for the record.
     pub program_version: String,
 }
@@ -47,15 +45,20 @@ pub enum StudyEvent<'a> {
         /// Time until the end of the run.
         left: TimeSpan,
     },
-    /// An interval of the running trial.
-    Interval(&'a Interval),
+    /// Part of the running trial is measured.
+    Sample {
+        /// The trial.
+        trial: &'a PlannedTrial,
+        /// As the workload has it.
+        sample: &'a Sample,
+    },
     /// Something to know, about the running trial or about the run.
     Notice(&'a Notice),
     /// A trial is recorded.
     TrialEnded {
         /// As recorded.
         document: &'a TrialDocument,
-        /// The cell's median goodput (bits/s) with its interval (95 % or a range), from two repetitions on.
+        /// The cell's median of the headline metric with its interval (95 % or a range), from two repetitions on.
         estimate: Option<IntervalEstimate>,
         /// Time until the end of the run.
         left: TimeSpan,

@@ -1,12 +1,10 @@
 //! What a factor is and which levels it takes.
 
-use clearstream_schema::{
-    CoreList, flow::FlowConfig, gateways::GatewayConfig, probe::ProbeConfig, study::Workload,
-};
-use serde::{Serialize, de::DeserializeOwned};
-use serde_json::Value;
+use std::collections::BTreeMap;
 
-use crate::suggest;
+use clearstream_schema::CoreList;
+use clearstream_workload::{AnyWorkload, Registry};
+use serde_json::Value;
 
 /// Words for core levels that are resolved on the host.
 pub(crate) const CORE_WORDS: [&str; 2] = [EVERY_CORE, REPRESENTATIVE_CORES];
@@ -15,29 +13,29 @@ pub(crate) const REPRESENTATIVE_CORES: &str = "representative-cores";
 
 const MTU: &str = "mtu";
 pub(crate) const RECEIVE_STEERING: &str = "receive-steering";
-const ROUTES_OVER: &str = "routes-over";
-/// Factors that only a lab has.
-const LAB_ONLY: [&str; 3] = [MTU, RECEIVE_STEERING, ROUTES_OVER];
+/// Factors that every lab has; others are registered.
+const LAB_ONLY: [&str; 2] = [MTU, RECEIVE_STEERING];
 
 /// Where a level goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Factor {
-    /// Cores of the sending threads.
-    SenderCores,
-    /// Cores of the receiving threads.
-    ReceiverCores,
+    /// An option of the workload that places threads on cores.
+    Cores {
+        /// The threads receive.
+        receives: bool,
+    },
     /// MTU of the lab's links.
     Mtu,
     /// Cores that received packets are steered to, in the lab.
     ReceiveSteering,
-    /// Gateways of the lab that traffic is routed over.
-    RoutesOver,
+    /// A state of the lab that somebody registered.
+    Registered,
     /// Any other option of the workload; the name is its key.
     Option,
 }
 
 /// The settings of a cell that are no options of the workload.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Environment {
     /// MTU of the lab's links; as the lab file says when absent.
     pub mtu_bytes: Option<u32>,
@@ -45,8 +43,8 @@ pub struct Environment {
     pub receive_steering: Option<Steering>,
     /// Lab interface of the listening host to measure to; its first one when absent.
     pub interface: Option<String>,
-    /// Routes over the lab's gateways; none are made when absent.
-    pub routes_over: Option<RoutesOver>,
+    /// Levels of registered factors, by name.
+    pub registered: BTreeMap<String, Value>,
     /// Which of the run's two commands has to have run last; `before` when absent.
     pub treatment: Option<Treatment>,
 }
@@ -73,16 +71,6 @@ impl Treatment {
     }
 }
 
-/// Which gateways of the lab carry the traffic between its networks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RoutesOver {
-    /// The first one, by a plain route on each side.
-    OneGateway,
-    /// All, as the route planner has it.
-    AllGateways,
-}
-
 /// Where received packets are processed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Steering {
@@ -92,74 +80,58 @@ pub enum Steering {
     Cores(CoreList),
 }
 
-impl Factor {
-    pub(crate) fn of(workload: Workload, name: &str) -> Self {
-        match (workload, name) {
-            (_, MTU) => Self::Mtu,
-            (_, RECEIVE_STEERING) => Self::ReceiveSteering,
-            (_, ROUTES_OVER) => Self::RoutesOver,
-            (Workload::Flow, "sender-cores") => Self::SenderCores,
-            (Workload::Flow, "receiver-cores") => Self::ReceiverCores,
-            _ => Self::Option,
+/// A workload and what the program knows beside it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Known<'a> {
+    pub(crate) registry: &'a Registry,
+    pub(crate) workload: &'a dyn AnyWorkload,
+}
+
+impl Known<'_> {
+    /// What a name stands for.
+    pub(crate) fn factor(self, name: &str) -> Factor {
+        match name {
+            MTU => Factor::Mtu,
+            RECEIVE_STEERING => Factor::ReceiveSteering,
+            _ if self.registry.factor(name).is_some() => Factor::Registered,
+            _ => match self.workload.placement(&self.workload.defaults(), name) {
+                Some(placement) => Factor::Cores { receives: placement.receives },
+                None => Factor::Option,
+            },
         }
     }
 
-    /// Takes the words of [`CORE_WORDS`].
-    pub(crate) fn takes_cores(self) -> bool {
-        matches!(self, Self::SenderCores | Self::ReceiverCores | Self::ReceiveSteering)
+    /// Whether only a lab can set this.
+    pub(crate) fn is_lab_only(self, name: &str) -> bool {
+        matches!(self.factor(name), Factor::Mtu | Factor::ReceiveSteering | Factor::Registered)
     }
 
     /// Whether a level can be meant, without knowing the host.
-    pub(crate) fn check(self, workload: Workload, name: &str, level: &Value) -> Result<(), String> {
-        match self {
-            Self::Mtu => mtu(level).map(drop),
-            Self::ReceiveSteering => steering(level).map(drop),
-            Self::RoutesOver => routes_over(level).map(drop),
-            Self::SenderCores | Self::ReceiverCores | Self::Option => try_option(workload, name, level),
+    pub(crate) fn check_level(self, name: &str, level: &Value) -> Result<(), String> {
+        match self.factor(name) {
+            Factor::Mtu => mtu(level).map(drop),
+            Factor::ReceiveSteering => steering(level).map(drop),
+            Factor::Registered => self.registry.factor(name).map_or(Ok(()), |factor| factor.check(level)),
+            Factor::Cores { .. } | Factor::Option => self.try_option(name, level),
         }
+    }
+
+    /// Whether an option of the workload takes the value; the message says what to write.
+    pub(crate) fn try_option(self, option: &str, value: &Value) -> Result<(), String> {
+        self.with(&self.workload.defaults(), option, value).map(drop)
+    }
+
+    /// A configuration of the workload with one option set.
+    pub(crate) fn with(self, config: &Value, option: &str, value: &Value) -> Result<Value, String> {
+        let beside: Vec<&str> = LAB_ONLY.into_iter().chain(self.registry.factor_names()).collect();
+        self.workload.with(config, option, value, &beside)
     }
 }
 
-/// Whether only a lab can set this.
-pub(crate) fn is_lab_only(name: &str) -> bool {
-    LAB_ONLY.contains(&name)
-}
-
-/// Whether an option of the workload takes the value; the message says what to write.
-pub(crate) fn try_option(workload: Workload, key: &str, value: &Value) -> Result<(), String> {
-    match workload {
-        Workload::Flow => with_flow(&FlowConfig::default(), key, value).map(drop),
-        Workload::Probe => with_option(&ProbeConfig::default(), key, value).map(drop),
-        Workload::Gateways => with_option(&GatewayConfig::default(), key, value).map(drop),
-        Workload::Inspect => Err("the inspect workload has no options".to_owned()),
-    }
-}
-
-/// The flow with one option set.
-pub(crate) fn with_flow(config: &FlowConfig, key: &str, value: &Value) -> Result<FlowConfig, String> {
-    config.with(key, value.clone()).map_err(|error| option_message(error.source.to_string()))
-}
-
-/// A workload's options with one set.
-pub(crate) fn with_option<T: Serialize + DeserializeOwned>(
-    config: &T,
-    key: &str,
-    value: &Value,
-) -> Result<T, String> {
-    let mut document = serde_json::to_value(config).map_err(|error| error.to_string())?;
-    document[key] = value.clone();
-    serde_json::from_value(document).map_err(|error| option_message(error.to_string()))
-}
-
-/// Serde's message with the names that only a lab knows added.
-fn option_message(message: String) -> String {
-    match suggest::unknown_name(&message) {
-        Some((written, mut known)) => {
-            known.extend(LAB_ONLY);
-            let hint = suggest::hint(written, known.iter().copied());
-            format!("there is no option `{written}`{hint} (known: {})", known.join(", "))
-        }
-        None => suggest::explain(&message),
+impl Factor {
+    /// Takes the words of [`CORE_WORDS`].
+    pub(crate) fn takes_cores(self) -> bool {
+        matches!(self, Self::Cores { .. } | Self::ReceiveSteering)
     }
 }
 
@@ -180,10 +152,4 @@ pub(crate) fn steering(level: &Value) -> Result<Steering, String> {
     serde_json::from_value(level.clone()).map(Steering::Cores).map_err(|_| {
         format!("cannot steer to {level}: write a core number, a list as in \"0-3\", or \"off\"")
     })
-}
-
-/// Which gateways carry the traffic.
-pub(crate) fn routes_over(level: &Value) -> Result<RoutesOver, String> {
-    serde_json::from_value(level.clone())
-        .map_err(|_| format!("cannot route over {level}: write \"one-gateway\" or \"all-gateways\""))
 }

@@ -6,7 +6,9 @@ use clearstream_schema::study::StudyFile;
 use clearstream_sys::file;
 use toml::de::{DeTable, DeValue};
 
-use crate::{StudyError, check, suggest};
+use clearstream_workload::{Registry, options};
+
+use crate::{StudyError, check};
 
 /// Built-in studies, by name.
 const BUILT_IN: &[(&str, &str)] = &[
@@ -23,16 +25,16 @@ pub fn built_in() -> impl Iterator<Item = &'static str> {
 ///
 /// # Errors
 /// File, line and key of the first thing that means nothing, with what was meant.
-pub fn load(name_or_path: &str) -> Result<StudyFile, StudyError> {
+pub fn load(name_or_path: &str, registry: &Registry) -> Result<StudyFile, StudyError> {
     if let Some((name, text)) = BUILT_IN.iter().find(|(name, _)| *name == name_or_path) {
-        return parse(text, &format!("studies/{name}.toml"));
+        return parse(text, &format!("studies/{name}.toml"), registry);
     }
     let path = Path::new(name_or_path);
     match file::read_text(path, file::DOCUMENT_BYTES) {
-        Ok(text) => parse(&text, name_or_path),
+        Ok(text) => parse(&text, name_or_path, registry),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(StudyError::Unknown {
             name: name_or_path.to_owned(),
-            hint: suggest::hint(name_or_path, built_in()),
+            hint: options::hint(name_or_path, built_in()),
             known: built_in().collect(),
         }),
         Err(source) => Err(StudyError::Read { path: path.to_owned(), source }),
@@ -43,17 +45,8 @@ pub fn load(name_or_path: &str) -> Result<StudyFile, StudyError> {
 ///
 /// # Errors
 /// As [`load`].
-pub fn parse(text: &str, file: &str) -> Result<StudyFile, StudyError> {
-    let study: StudyFile = toml::from_str(text).map_err(|error| {
-        let start = error.span().map_or(0, |span| span.start);
-        StudyError::File {
-            file: file.to_owned(),
-            line: line_at(text, start),
-            key: key_at(text, start, error.message()),
-            message: suggest::explain(error.message()),
-        }
-    })?;
-    check::check(&study).map_err(|problem| StudyError::File {
+pub fn parse(text: &str, file: &str, registry: &Registry) -> Result<StudyFile, StudyError> {
+    let at = |problem: check::Problem| StudyError::File {
         file: file.to_owned(),
         line: line_of(text, &problem.place),
         key: problem.place.iter().rev().find_map(|step| match step {
@@ -61,7 +54,21 @@ pub fn parse(text: &str, file: &str) -> Result<StudyFile, StudyError> {
             Step::Index(_) => None,
         }),
         message: problem.message,
+    };
+    // What is no TOML is said by the next step.
+    if let Ok(document) = text.parse::<toml::Table>() {
+        check::check_keys(&document, registry).map_err(at)?;
+    }
+    let study: StudyFile = toml::from_str(text).map_err(|error| {
+        let start = error.span().map_or(0, |span| span.start);
+        StudyError::File {
+            file: file.to_owned(),
+            line: line_at(text, start),
+            key: key_at(text, start, error.message()),
+            message: options::explain(error.message(), &[]),
+        }
     })?;
+    check::check(&study, registry).map_err(at)?;
     Ok(study)
 }
 

@@ -5,12 +5,12 @@
 //! ```
 //! [`file`] reads a study and says what is wrong with it; [`plan`] makes the
 //! list of trials for two hosts; [`Runner`] carries them out and records them,
-//! each as it ends, so that a run can be stopped and resumed at any time;
+//! each as it ends, so that a run can be stopped and resumed at any time, on a
+//! [`Testbed`] and with workloads that it knows by their contract only;
 //! [`compare_levels`] and [`compare_runs`] say what differs, in pairs. Nothing here draws or prints.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-mod bench;
 mod cells;
 mod check;
 mod compare;
@@ -19,31 +19,30 @@ mod error;
 mod event;
 mod factor;
 pub mod file;
-mod gateways;
-mod peers;
+mod host_testbed;
 mod plan;
 mod progress;
 mod resume;
 mod runner;
-mod suggest;
+mod testbed;
 mod treatment;
 mod variant;
 
-pub use bench::{Bench, BenchEvent, TrialError};
 pub use cells::Cell;
 pub use clearstream_stats::PRACTICAL_RATIO;
 pub use compare::{
-    CellComparison, CompareError, Comparison, DependsOn, EffectComparison, LevelEffect, Metric, Pairing,
+    CellComparison, CompareError, Compared, Comparison, DependsOn, EffectComparison, LevelEffect, Pairing,
     Verdict, compare_levels, compare_runs,
 };
 pub use cores::interrupt_core;
 pub use error::StudyError;
 pub use event::{EndReason, RunEnd, RunRequest, StudyEvent, run_id};
-pub use factor::{Environment, RoutesOver, Steering, Treatment};
-pub use peers::PeerBench;
+pub use factor::{Environment, Steering, Treatment};
+pub use host_testbed::HostTestbed;
 pub use plan::{
     ExperimentRow, Plan, PlanOptions, PlanTable, PlannedExperiment, PlannedTrial, TrialRow, plan,
 };
 pub use progress::SkipReason;
 pub use runner::{Runner, plan_on};
+pub use testbed::Testbed;
 pub use variant::Mode;

@@ -1,22 +1,22 @@
 //! From a study and two hosts to a list of trials in the order they are run.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use clearstream_schema::{
     TimeSpan,
     flow::Notice,
-    host::HostReport,
-    study::{Experiment, StudyFile, Workload},
+    record::RunHost,
+    study::{Experiment, StudyFile},
 };
 use clearstream_stats::{LEAST_PAIRS, Random, least_probability};
+use clearstream_workload::{AnyWorkload, Registry, options};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
     Mode, StudyError,
     cells::{self, Cell, Surroundings},
-    factor::Treatment,
-    suggest,
+    factor::{Known, Treatment},
     variant::Effective,
 };
 
@@ -58,7 +58,7 @@ pub struct PlannedExperiment {
     /// One line for people.
     pub title: String,
     /// What one trial does.
-    pub workload: Workload,
+    pub workload: Arc<dyn AnyWorkload>,
     /// Combinations of levels.
     pub cells: Vec<Cell>,
     /// Passes over all cells.
@@ -82,22 +82,10 @@ pub struct PlannedTrial {
     pub repetition: u32,
 }
 
-/// Time that making sockets, threads and answers takes around one trial, until
-/// the run has measured it. Read on a loopback of two cores.
-pub(crate) fn usual_overhead(workload: Workload) -> TimeSpan {
-    TimeSpan::from_millis(match workload {
-        Workload::Flow => 700,
-        Workload::Probe => 2000,
-        // Routes, and half of the time watches that have to start.
-        Workload::Gateways => 2500,
-        Workload::Inspect => 100,
-    })
-}
-
 impl PlannedExperiment {
     /// Time of one pass over all cells.
     pub fn pass_time(&self) -> TimeSpan {
-        let overhead = usual_overhead(self.workload).0;
+        let overhead = self.workload.overhead().0;
         total(self.cells.iter().map(|cell| cell.time.0.saturating_add(overhead)))
     }
 
@@ -112,7 +100,7 @@ fn total(times: impl Iterator<Item = u64>) -> TimeSpan {
     TimeSpan(times.fold(0, u64::saturating_add))
 }
 
-/// Lists the trials of a study on two hosts. The same arguments give the same
+/// Lists the trials of a study on these hosts. The same arguments give the same
 /// trials in the same order, with every version of this program.
 ///
 /// Within an experiment each repetition is one pass over all cells in an order
@@ -125,21 +113,28 @@ fn total(times: impl Iterator<Item = u64>) -> TimeSpan {
 pub fn plan(
     study: &StudyFile,
     options: &PlanOptions,
-    client: &HostReport,
-    server: &HostReport,
+    hosts: &[RunHost],
+    registry: &Registry,
 ) -> Result<Plan, StudyError> {
-    let around = Surroundings { client, server, in_lab: options.in_lab, treated: options.treated };
+    let around = Surroundings { hosts, in_lab: options.in_lab, treated: options.treated };
     let mut experiments = Vec::new();
     for experiment in chosen(study, &options.only)? {
-        let effective = Effective::of(&study.flow, experiment, options.mode, options.in_lab);
-        let cells = cells::cells(experiment, &effective, around)?;
+        let workload = registry.workload(&experiment.workload).ok_or_else(|| StudyError::Workload {
+            experiment: experiment.name.clone(),
+            workload: experiment.workload.clone(),
+            known: registry.names().collect(),
+        })?;
+        let effective = Effective::of(&study.options, experiment, options.mode, options.in_lab);
+        let known = Known { registry, workload: workload.as_ref() };
+        let cells = cells::cells(experiment, &effective, known, around)?;
+        // Measuring twice what does not vary gives nothing new.
+        let repetitions = if workload.varies() { effective.repetitions } else { 1 };
         experiments.push(PlannedExperiment {
             name: experiment.name.clone(),
             title: experiment.title.clone(),
-            workload: experiment.workload,
+            workload,
             cells,
-            // Describing hosts twice tells nothing new.
-            repetitions: if experiment.workload == Workload::Inspect { 1 } else { effective.repetitions },
+            repetitions,
             precision_ratio: effective.precision_ratio,
             budget: effective.budget,
         });
@@ -160,7 +155,7 @@ fn chosen<'a>(study: &'a StudyFile, only: &[String]) -> Result<Vec<&'a Experimen
         return Err(StudyError::Experiment {
             study: study.name.clone(),
             name: name.clone(),
-            hint: suggest::hint(name, names()),
+            hint: options::hint(name, names()),
             known: names().map(str::to_owned).collect(),
         });
     }
@@ -268,8 +263,7 @@ fn too_few_pairs(experiment: &PlannedExperiment) -> Option<String> {
     let fewest = levels.values().map(Vec::len).filter(|count| *count > 1).min()?;
     let per_repetition = (experiment.cells.len() / fewest).max(1);
     let pairs = per_repetition * experiment.repetitions as usize;
-    // Gaps after a failure are a matter of retransmission times: they are not compared.
-    if pairs >= LEAST_PAIRS || experiment.workload == Workload::Gateways {
+    if pairs >= LEAST_PAIRS || !experiment.workload.compares() {
         return None;
     }
     Some(format!(

@@ -5,14 +5,10 @@ use std::{
     time::Duration,
 };
 
-use clearstream_schema::{
-    TimeSpan,
-    record::{TrialDocument, TrialOutcome},
-    study::Workload,
-};
+use clearstream_schema::{TimeSpan, outcome::Outcome, record::TrialDocument};
 use clearstream_stats::{IntervalEstimate, median_interval};
 
-use crate::plan::{Plan, PlannedTrial, usual_overhead};
+use crate::plan::{Plan, PlannedTrial};
 
 /// Estimates of setting up are wrong by a little; a budget is not missed by that.
 const TOLERANCE: f64 = 1.1;
@@ -29,13 +25,13 @@ pub enum SkipReason {
 /// What the runner knows while it runs.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    /// Goodputs of each cell: (experiment, cell).
+    /// Headline values of each cell: (experiment, cell).
     values: BTreeMap<(usize, usize), Vec<f64>>,
     /// Cells that need not be repeated.
     precise: BTreeSet<(usize, usize)>,
     settled: BTreeSet<u32>,
     /// Measured time around trials, by workload.
-    overhead: [(Workload, Duration); 4],
+    overhead: BTreeMap<&'static str, Duration>,
     spent: BTreeMap<usize, Duration>,
     /// First trial of a pass that has no time left: (experiment, repetition).
     closed: BTreeMap<usize, u32>,
@@ -43,12 +39,11 @@ pub(crate) struct Progress {
 
 impl Progress {
     pub(crate) fn new() -> Self {
-        let usual = |workload| (workload, usual_overhead(workload).to_std());
         Self {
             values: BTreeMap::new(),
             precise: BTreeSet::new(),
             settled: BTreeSet::new(),
-            overhead: [Workload::Flow, Workload::Probe, Workload::Gateways, Workload::Inspect].map(usual),
+            overhead: BTreeMap::new(),
             spent: BTreeMap::new(),
             closed: BTreeMap::new(),
         }
@@ -73,19 +68,16 @@ impl Progress {
     ) {
         self.settled.insert(trial.trial);
         *self.spent.entry(trial.experiment).or_default() += elapsed;
-        let complete = match &document.outcome {
-            TrialOutcome::Flow(summary) if summary.complete => {
-                self.values.entry((trial.experiment, trial.cell)).or_default().push(summary.goodput_bps);
-                self.judge(plan, trial);
-                true
-            }
-            TrialOutcome::Probe(_) | TrialOutcome::Gateways(_) | TrialOutcome::Inspect => true,
-            TrialOutcome::Flow(_) | TrialOutcome::Failed(_) => false,
-        };
-        let workload = plan.experiment(trial).workload;
-        let known = self.overhead.iter_mut().find(|(of, _)| *of == workload);
-        if let (true, true, Some((_, known))) = (learn, complete, known) {
+        let complete = document.outcome.is_complete();
+        let headline = document.outcome.measured().and_then(Outcome::headline);
+        if let (true, Some(headline)) = (complete, headline) {
+            self.values.entry((trial.experiment, trial.cell)).or_default().push(headline.value);
+            self.judge(plan, trial);
+        }
+        if learn && complete {
             // Half old, half new: settles within a few trials, forgives a slow one.
+            let workload = &plan.experiment(trial).workload;
+            let known = self.overhead.entry(workload.name()).or_insert_with(|| workload.overhead().to_std());
             *known = (*known + elapsed.saturating_sub(plan.cell(trial).time.to_std())) / 2;
         }
     }
@@ -177,10 +169,9 @@ impl Progress {
 
     /// Time that a trial is expected to take, setting up included.
     fn nominal(&self, plan: &Plan, trial: &PlannedTrial) -> Duration {
-        let workload = plan.experiment(trial).workload;
-        let overhead =
-            self.overhead.iter().find(|(of, _)| *of == workload).map_or(Duration::ZERO, |(_, time)| *time);
-        plan.cell(trial).time.to_std() + overhead
+        let workload = &plan.experiment(trial).workload;
+        let measured = self.overhead.get(workload.name()).copied();
+        plan.cell(trial).time.to_std() + measured.unwrap_or_else(|| workload.overhead().to_std())
     }
 
     /// Time until the end, as far as that can be told.
@@ -196,7 +187,13 @@ impl Progress {
 
 #[cfg(test)]
 mod tests {
-    use clearstream_schema::{control::FailureKind, host::HostReport, record::TrialOutcome};
+    use clearstream_flow::Flow;
+    use clearstream_schema::{
+        control::FailureKind,
+        host::HostReport,
+        record::{RunHost, TrialOutcome},
+    };
+    use clearstream_workload::Registry;
     use serde_json::json;
 
     use super::*;
@@ -213,21 +210,25 @@ mod tests {
              name = \"w\"\ntitle = \"W\"\nworkload = \"flow\"\nfigure = \"throughput\"\nrepetitions = {repetitions}\n{extra}\
              [experiment.flow]\nduration = \"9s\"\n[experiment.factors]\nflows = [1, 2]\n"
         );
-        let study = file::parse(&text, "m.toml").unwrap();
+        let registry = Registry::default().with(Flow);
+        let study = file::parse(&text, "m.toml", &registry).unwrap();
         let options = PlanOptions { budget, ..PlanOptions::default() };
-        let mut plan = plan(&study, &options, &HostReport::default(), &HostReport::default()).unwrap();
+        let host = |role: &str| RunHost {
+            name: role.to_owned(),
+            role: role.to_owned(),
+            report: HostReport::default(),
+            capture: None,
+        };
+        let mut plan = plan(&study, &options, &[host("client"), host("server")], &registry).unwrap();
         plan.budget = budget;
         plan
     }
 
     fn document(trial: &PlannedTrial, goodput_bps: f64) -> TrialDocument {
-        let outcome = json!({"flow": {
-            "requested": {}, "client_settings": {"flows": []}, "server_settings": {"flows": []}, "measured_ns": 1,
-            "received_bytes": 1, "goodput_bps": goodput_bps, "flow_goodput_bps": [], "client_cpu_seconds_per_gb": 0.0,
-            "server_cpu_seconds_per_gb": 0.0, "complete": true,
-        }});
+        let goodput = json!({"name": "goodput", "unit": "b/s", "better": "higher", "value": goodput_bps});
+        let outcome = json!({"measured": {"complete": true, "metrics": [goodput]}});
         serde_json::from_value(json!({
-            "schema": "clearstream.trial", "version": 1, "trial": trial.trial, "experiment": "w", "cell": trial.cell,
+            "schema": "clearstream.trial", "version": 2, "trial": trial.trial, "experiment": "w", "workload": "flow", "cell": trial.cell,
             "repetition": trial.repetition, "factors": {}, "started": "", "outcome": outcome,
         }))
         .unwrap()

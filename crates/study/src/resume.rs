@@ -5,7 +5,7 @@ use clearstream_schema::{
     CoreList,
     host::HostReport,
     lab::LabFile,
-    record::{RunDocument, Treatments},
+    record::{RunDocument, RunHost, Treatments},
     study::StudyFile,
 };
 
@@ -14,8 +14,7 @@ pub(crate) fn changes(
     run: &RunDocument,
     study: Option<&StudyFile>,
     (lab, treatments): (Option<&LabFile>, Option<&Treatments>),
-    client: &HostReport,
-    server: &HostReport,
+    hosts: &[RunHost],
 ) -> Vec<String> {
     let mut changes = Vec::new();
     if let Some(study) = study {
@@ -42,8 +41,15 @@ pub(crate) fn changes(
             changes.push(format!("it ran {}, not {}", name(before.as_ref()), name(now)));
         }
     }
-    host_changes("client", &run.client, client, &mut changes);
-    host_changes("server", &run.server, server, &mut changes);
+    let roles =
+        |hosts: &[RunHost]| hosts.iter().map(|host| host.role.as_str()).collect::<Vec<_>>().join(", ");
+    if roles(&run.hosts) == roles(hosts) {
+        for (before, now) in run.hosts.iter().zip(hosts) {
+            host_changes(&before.role, &before.report, &now.report, &mut changes);
+        }
+    } else {
+        changes.push(format!("it ran on {}, not on {}", roles(&run.hosts), roles(hosts)));
+    }
     changes
 }
 
@@ -69,8 +75,8 @@ fn study_changes(before: &StudyFile, now: &StudyFile, changes: &mut Vec<String>)
             found.push(format!("experiment {} is new", experiment.name));
         }
     }
-    if before.flow != now.flow {
-        found.push("the options in [flow] were changed".to_owned());
+    if before.options != now.options {
+        found.push("the options that all experiments share were changed".to_owned());
     }
     if found.is_empty() {
         found.push("the order of the experiments or the text about them was changed".to_owned());

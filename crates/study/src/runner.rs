@@ -6,67 +6,64 @@ use std::{
     time::Instant,
 };
 
-use clearstream_record::{Reader, RecordError, Side, Writer};
+use clearstream_record::{Reader, RecordError, Writer};
 use clearstream_schema::{
-    control::{Failure, FailureKind},
-    flow::{Direction, Interval, Notice},
-    host::HostReport,
-    record::{RECORD_VERSION, RUN_SCHEMA, RunDocument, TRIAL_SCHEMA, TrialDocument, TrialOutcome},
-    study::{StudyFile, Workload},
+    flow::Notice,
+    outcome::Outcome,
+    record::{RECORD_VERSION, RUN_SCHEMA, RunDocument, RunHost, TRIAL_SCHEMA, TrialDocument, TrialOutcome},
+    study::StudyFile,
 };
 use clearstream_stats::steady;
+use clearstream_workload::{Event, Registry, SERVER, Sample, TrialError};
 use jiff::{Timestamp, Unit};
 
 use crate::{
-    Bench, BenchEvent, EndReason, Environment, Mode, Plan, PlanOptions, PlannedTrial, RunEnd, RunRequest,
-    SkipReason, StudyError, StudyEvent, TrialError, event::run_id, plan::plan, progress::Progress, resume,
+    EndReason, Environment, Mode, Plan, PlanOptions, PlannedTrial, RunEnd, RunRequest, SkipReason,
+    StudyError, StudyEvent, Testbed, event::run_id, plan::plan, progress::Progress, resume,
 };
 
 /// The plan of a run, without running it: what a dry run shows.
 ///
 /// # Errors
 /// The hosts cannot be described, or the study does not fit them.
-pub fn plan_on<B: Bench>(request: &RunRequest, bench: &mut B) -> Result<Plan, StudyError> {
-    Ok(describe_and_plan(request, bench)?.plan)
+pub fn plan_on<T: Testbed>(request: &RunRequest, testbed: &mut T) -> Result<Plan, StudyError> {
+    Ok(describe_and_plan(request, testbed)?.1)
 }
 
-struct Described {
-    client: HostReport,
-    server: HostReport,
-    plan: Plan,
-}
-
-fn describe_and_plan<B: Bench>(request: &RunRequest, bench: &mut B) -> Result<Described, StudyError> {
-    let client = bench.describe(Side::Client)?;
-    let server = bench.describe(Side::Server)?;
+fn describe_and_plan<T: Testbed>(
+    request: &RunRequest,
+    testbed: &mut T,
+) -> Result<(Vec<RunHost>, Plan), StudyError> {
+    let hosts = testbed.describe()?;
     let options = PlanOptions {
-        in_lab: bench.lab().is_some(),
-        treated: bench.treatments().is_some(),
+        in_lab: testbed.lab().is_some(),
+        treated: testbed.treatments().is_some(),
         ..request.options.clone()
     };
-    let plan = plan(&request.study, &options, &client, &server)?;
-    Ok(Described { client, server, plan })
+    let plan = plan(&request.study, &options, &hosts, &request.registry)?;
+    Ok((hosts, plan))
 }
 
 /// A run that is ready to go.
 #[derive(Debug)]
-pub struct Runner<B> {
-    bench: B,
+pub struct Runner<T> {
+    testbed: T,
     writer: Writer,
     plan: Plan,
     progress: Progress,
     done_count: usize,
 }
 
-impl<B: Bench> Runner<B> {
-    /// Describes both hosts, makes the plan ([`plan_on`]) and starts a record in `folder`,
+impl<T: Testbed> Runner<T> {
+    /// Describes the hosts, makes the plan ([`plan_on`]) and starts a record in `folder`,
     /// which must not hold one. Nothing is measured yet.
     ///
     /// # Errors
     /// The study does not fit the hosts, or the folder cannot be written.
-    pub fn start(folder: &Path, request: RunRequest, mut bench: B) -> Result<Self, StudyError> {
-        let Described { client, server, plan } = describe_and_plan(&request, &mut bench)?;
-        let (options, lab) = (request.options, bench.lab().cloned());
+    pub fn start(folder: &Path, request: RunRequest, mut testbed: T) -> Result<Self, StudyError> {
+        let (hosts, plan) = describe_and_plan(&request, &mut testbed)?;
+        let host_count = hosts.len();
+        let (options, lab) = (request.options, testbed.lab().cloned());
         let run = RunDocument {
             schema: RUN_SCHEMA.to_owned(),
             version: RECORD_VERSION,
@@ -82,16 +79,15 @@ impl<B: Bench> Runner<B> {
             only: options.only,
             budget: options.budget,
             lab,
-            client,
-            server,
+            hosts,
             planned_trial_count: u32::try_from(plan.trials.len()).unwrap_or(u32::MAX),
-            treatments: bench.treatments().cloned(),
+            treatments: testbed.treatments().cloned(),
             notices: plan.notices.clone(),
         };
         let writer = Writer::create(folder, run)?;
-        let mut runner = Self { bench, writer, progress: Progress::new(), plan, done_count: 0 };
-        for side in [Side::Client, Side::Server] {
-            runner.capture(side)?;
+        let mut runner = Self { testbed, writer, progress: Progress::new(), plan, done_count: 0 };
+        for host in 0..host_count {
+            runner.capture(host)?;
         }
         Ok(runner)
     }
@@ -103,11 +99,15 @@ impl<B: Bench> Runner<B> {
     /// # Errors
     /// The study, the lab or a host is not what it was (says what), or the
     /// folder cannot be read or written.
-    pub fn resume(folder: &Path, study: Option<&StudyFile>, mut bench: B) -> Result<Self, StudyError> {
+    pub fn resume(
+        folder: &Path,
+        study: Option<&StudyFile>,
+        registry: &Registry,
+        mut testbed: T,
+    ) -> Result<Self, StudyError> {
         let run = Reader::open(folder)?.run().clone();
-        let client = bench.describe(Side::Client)?;
-        let server = bench.describe(Side::Server)?;
-        let changes = resume::changes(&run, study, (bench.lab(), bench.treatments()), &client, &server);
+        let hosts = testbed.describe()?;
+        let changes = resume::changes(&run, study, (testbed.lab(), testbed.treatments()), &hosts);
         if !changes.is_empty() {
             return Err(StudyError::Changed { folder: folder.to_owned(), changes });
         }
@@ -124,14 +124,14 @@ impl<B: Bench> Runner<B> {
             budget: run.budget,
             treated: run.treatments.is_some(),
         };
-        let plan = plan(&run.study, &options, &run.client, &run.server)?;
+        let plan = plan(&run.study, &options, &run.hosts, registry)?;
         let mut progress = Progress::new();
         let mut done_count = 0;
         let writer = Writer::resume(folder, &mut |trial| {
             progress.restore(&plan, &trial);
             done_count += 1;
         })?;
-        Ok(Self { bench, writer, plan, progress, done_count })
+        Ok(Self { testbed, writer, plan, progress, done_count })
     }
 
     /// What will be run.
@@ -192,14 +192,15 @@ impl<B: Bench> Runner<B> {
         Ok(RunEnd { folder, reason, planned_count, done_count, failed_count, skipped_count })
     }
 
-    fn capture(&mut self, side: Side) -> Result<(), StudyError> {
-        match self.bench.capture(side) {
-            Ok(bundle) => self.writer.capture(side, &bundle)?,
+    fn capture(&mut self, host: usize) -> Result<(), StudyError> {
+        match self.testbed.capture(host) {
+            Ok(bundle) => self.writer.capture(host, &bundle)?,
             Err(error) if error.lost => return Err(StudyError::Lost { reason: error.failure.message }),
-            Err(error) => self.writer.notice(Notice {
-                id: "capture-missing".to_owned(),
-                message: format!("the {} was not captured: {}", name(side), error.failure),
-            })?,
+            Err(error) => {
+                let role = &self.writer.run().hosts[host].role;
+                let message = format!("the {role} was not captured: {}", error.failure);
+                self.writer.notice(Notice { id: "capture-missing".to_owned(), message })?;
+            }
         }
         Ok(())
     }
@@ -231,10 +232,10 @@ impl<B: Bench> Runner<B> {
             },
         };
         // One per experiment and reason, not one per trial.
-        let told = self.writer.run().notices.iter().any(|other| {
+        let noted = self.writer.run().notices.iter().any(|other| {
             other.id == notice.id && other.message.starts_with(&format!("{}:", experiment.name))
         });
-        if !told {
+        if !noted {
             on_event(StudyEvent::Notice(&notice));
             self.writer.notice(notice)?;
         }
@@ -256,11 +257,14 @@ impl<B: Bench> Runner<B> {
         let (started, clock) = (now(), Instant::now());
         let measured = self.measure(trial, stop, on_event)?;
         let (end, outcome) = match measured.outcome {
-            Ok(outcome) if matches!(&outcome, TrialOutcome::Flow(summary) if !summary.complete) => {
-                let stopped = stop.load(Ordering::Relaxed);
-                (if stopped { TrialEnd::CutShort } else { TrialEnd::Failed }, outcome)
+            Ok(outcome) => {
+                let end = match (outcome.complete, stop.load(Ordering::Relaxed)) {
+                    (true, _) => TrialEnd::Done,
+                    (false, true) => TrialEnd::CutShort,
+                    (false, false) => TrialEnd::Failed,
+                };
+                (end, TrialOutcome::Measured(Box::new(outcome)))
             }
-            Ok(outcome) => (TrialEnd::Done, outcome),
             Err(error) if error.lost => {
                 (TrialEnd::Lost(error.failure.message.clone()), TrialOutcome::Failed(error.failure))
             }
@@ -276,6 +280,7 @@ impl<B: Bench> Runner<B> {
             version: RECORD_VERSION,
             trial: trial.trial,
             experiment: self.plan.experiment(trial).name.clone(),
+            workload: self.plan.experiment(trial).workload.name().to_owned(),
             cell: cell.number,
             repetition: trial.repetition,
             factors: cell.factors.clone(),
@@ -302,14 +307,15 @@ impl<B: Bench> Runner<B> {
         on_event: &mut dyn FnMut(StudyEvent<'_>),
     ) -> Result<Measured, StudyError> {
         let cell = self.plan.cell(trial);
-        let workload = self.plan.experiment(trial).workload;
+        let workload = self.plan.experiment(trial).workload.clone();
         let mut measured = Measured::default();
-        if workload == Workload::Inspect {
+        if !workload.varies() {
+            measured.outcome = self.testbed.measure(workload.as_ref(), &cell.config, stop, &mut |_| {});
             return Ok(measured);
         }
-        match self.bench.set(&cell.environment, cell.flow.direction) {
+        match self.testbed.set(&cell.environment, &cell.receivers) {
             Ok(notices) => {
-                // Each is true of every trial of its kind and told once.
+                // Each is true of every trial of its kind and noted once.
                 for notice in notices {
                     if !self.writer.run().notices.contains(&notice) {
                         on_event(StudyEvent::Notice(&notice));
@@ -322,42 +328,30 @@ impl<B: Bench> Runner<B> {
                 return Ok(measured);
             }
         }
-        self.bench.reset_delay_lines();
-        if workload == Workload::Gateways {
-            measured.outcome = self
-                .bench
-                .gateways(&cell.gateways, stop)
-                .map(|summary| TrialOutcome::Gateways(Box::new(summary)));
-        } else if workload == Workload::Probe {
-            measured.outcome =
-                self.bench.probe(&cell.probe, stop).map(|summary| TrialOutcome::Probe(Box::new(summary)));
-        } else {
-            let mut samples = None;
-            let mut broken = None;
-            let writer = &self.writer;
-            let series = &mut measured.series;
-            let result = self.bench.flow(&cell.flow, stop, &mut |event| match event {
-                BenchEvent::Interval(interval) => {
-                    if !interval.warm_up {
-                        series.push(interval.goodput_bps);
-                    }
-                    if broken.is_none() {
-                        broken = keep(writer, trial.trial, &mut samples, &interval).err();
-                    }
-                    if broken.is_some() {
-                        stop.store(true, Ordering::Relaxed);
-                    }
-                    on_event(StudyEvent::Interval(&interval));
+        self.testbed.reset_delay_lines();
+        let mut samples = None;
+        let mut broken = None;
+        let (writer, series) = (&self.writer, &mut measured.series);
+        let config = &self.plan.experiments[trial.experiment].cells[trial.cell].config;
+        let result = self.testbed.measure(workload.as_ref(), config, stop, &mut |event| match event {
+            Event::Sample(sample) => {
+                series.extend(sample.headline.as_ref().map(|headline| headline.value));
+                if broken.is_none() {
+                    broken = keep(writer, trial.trial, &mut samples, &sample).err();
                 }
-                BenchEvent::Notice(notice) => on_event(StudyEvent::Notice(&notice)),
-            });
-            if let Some(error) = broken {
-                return Err(error.into());
+                if broken.is_some() {
+                    stop.store(true, Ordering::Relaxed);
+                }
+                on_event(StudyEvent::Sample { trial, sample: &sample });
             }
-            measured.samples = samples.map(clearstream_record::SampleWriter::finish).transpose()?;
-            measured.outcome = result.map(|summary| TrialOutcome::Flow(Box::new(summary)));
+            Event::Notice(notice) => on_event(StudyEvent::Notice(&notice)),
+        });
+        if let Some(error) = broken {
+            return Err(error.into());
         }
-        measured.delay_lines = self.bench.delay_lines();
+        measured.samples = samples.map(clearstream_record::SampleWriter::finish).transpose()?;
+        measured.outcome = result;
+        measured.delay_lines = self.testbed.delay_lines();
         measured.mark_delay_line_limit();
         Ok(measured)
     }
@@ -368,7 +362,7 @@ impl<B: Bench> Runner<B> {
         reason: &EndReason,
         on_event: &mut dyn FnMut(StudyEvent<'_>),
     ) -> Result<PathBuf, StudyError> {
-        let restored = self.bench.set(&Environment::default(), Direction::Forward);
+        let restored = self.testbed.set(&Environment::default(), &[SERVER]);
         let notices = [
             restored.err().filter(|error| !error.lost).map(|error| Notice {
                 id: "lab-not-restored".to_owned(),
@@ -395,7 +389,7 @@ impl<B: Bench> Runner<B> {
 /// What one trial gave.
 #[derive(Debug)]
 struct Measured {
-    outcome: Result<TrialOutcome, TrialError>,
+    outcome: Result<Outcome, TrialError>,
     series: Vec<f64>,
     samples: Option<String>,
     delay_lines: Vec<clearstream_schema::lab::DelayLineStats>,
@@ -403,12 +397,7 @@ struct Measured {
 
 impl Default for Measured {
     fn default() -> Self {
-        Self {
-            outcome: Ok(TrialOutcome::Inspect),
-            series: Vec::new(),
-            samples: None,
-            delay_lines: Vec::new(),
-        }
+        Self { outcome: Ok(Outcome::default()), series: Vec::new(), samples: None, delay_lines: Vec::new() }
     }
 }
 
@@ -416,16 +405,10 @@ impl Measured {
     /// Says in the trial's result where a delay line of the lab, not the path
     /// that it models, was the limit.
     fn mark_delay_line_limit(&mut self) {
-        let Some(notice) = clearstream_lab::limit::notice(&self.delay_lines) else { return };
-        match &mut self.outcome {
-            Ok(TrialOutcome::Flow(summary)) => summary.notices.push(notice),
-            Ok(TrialOutcome::Gateways(summary)) => summary.notices.push(notice),
-            Ok(TrialOutcome::Probe(summary)) => {
-                if let Some(direction) = summary.directions.first_mut() {
-                    direction.notices.push(notice);
-                }
-            }
-            Ok(TrialOutcome::Inspect | TrialOutcome::Failed(_)) | Err(_) => {}
+        if let (Ok(outcome), Some(notice)) =
+            (&mut self.outcome, clearstream_lab::limit::notice(&self.delay_lines))
+        {
+            outcome.notices.push(notice);
         }
     }
 }
@@ -443,37 +426,17 @@ fn keep(
     writer: &Writer,
     trial: u32,
     samples: &mut Option<clearstream_record::SampleWriter>,
-    interval: &Interval,
+    sample: &Sample,
 ) -> Result<(), RecordError> {
     let file = match samples {
         Some(file) => file,
         None => samples.insert(writer.samples(trial)?),
     };
-    file.write(interval)
-}
-
-fn name(side: Side) -> &'static str {
-    match side {
-        Side::Client => "client",
-        Side::Server => "server",
-    }
+    file.write(&sample.json)
 }
 
 /// Now, RFC 3339 in UTC to the millisecond.
 fn now() -> String {
     let now = Timestamp::now();
     now.round(Unit::Millisecond).unwrap_or(now).to_string()
-}
-
-impl From<Failure> for TrialError {
-    fn from(failure: Failure) -> Self {
-        Self { failure, lost: false }
-    }
-}
-
-impl TrialError {
-    /// An agent is gone.
-    pub fn lost(message: impl Into<String>) -> Self {
-        Self { failure: Failure { kind: FailureKind::Connection, message: message.into() }, lost: true }
-    }
 }

@@ -9,7 +9,7 @@ use std::{
 
 use clearstream_schema::control::{Failure, FailureKind};
 
-use crate::TrialError;
+use clearstream_workload::TrialError;
 
 /// A command that switches a setting ends at once; one that waits for input never does.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use clearstream_schema::{
     TimeSpan,
-    study::{Experiment, Levels, Variant},
+    study::{Experiment, Levels, Variant, WorkloadOptions},
 };
 use serde_json::Value;
 
@@ -45,9 +45,8 @@ impl FromStr for Mode {
 /// What is left when base, lab and mode are laid over each other, in this order.
 #[derive(Debug, Clone)]
 pub(crate) struct Effective {
-    pub(crate) flow: BTreeMap<String, Value>,
-    pub(crate) probe: BTreeMap<String, Value>,
-    pub(crate) gateways: BTreeMap<String, Value>,
+    /// Options of the experiment's workload.
+    pub(crate) options: BTreeMap<String, Value>,
     pub(crate) factors: BTreeMap<String, Levels>,
     pub(crate) repetitions: u32,
     pub(crate) precision_ratio: Option<f64>,
@@ -56,38 +55,29 @@ pub(crate) struct Effective {
 }
 
 impl Effective {
-    pub(crate) fn of(
-        common: &BTreeMap<String, Value>,
-        experiment: &Experiment,
-        mode: Mode,
-        in_lab: bool,
-    ) -> Self {
+    pub(crate) fn of(common: &WorkloadOptions, experiment: &Experiment, mode: Mode, in_lab: bool) -> Self {
         let mut effective = Self {
-            flow: common.clone(),
-            probe: experiment.probe.clone(),
-            gateways: experiment.gateways.clone(),
+            options: common.of(&experiment.workload),
             factors: experiment.factors.clone(),
             repetitions: experiment.repetitions,
             precision_ratio: experiment.precision_ratio,
             budget: None,
             interface: None,
         };
-        effective.flow.extend(experiment.flow.clone());
+        effective.options.extend(experiment.options.of(&experiment.workload));
         let of_mode = match mode {
             Mode::Quick => experiment.quick.as_ref(),
             Mode::Standard => None,
             Mode::Full => experiment.full.as_ref(),
         };
         for variant in [experiment.lab.as_ref().filter(|_| in_lab), of_mode].into_iter().flatten() {
-            effective.change(variant);
+            effective.change(&experiment.workload, variant);
         }
         effective
     }
 
-    fn change(&mut self, variant: &Variant) {
-        self.flow.extend(variant.flow.clone());
-        self.probe.extend(variant.probe.clone());
-        self.gateways.extend(variant.gateways.clone());
+    fn change(&mut self, workload: &str, variant: &Variant) {
+        self.options.extend(variant.options.of(workload));
         self.factors.extend(variant.factors.clone());
         self.repetitions = variant.repetitions.unwrap_or(self.repetitions);
         self.precision_ratio = variant.precision_ratio.or(self.precision_ratio);

@@ -8,25 +8,25 @@ use clap::Subcommand;
 use clearstream_record::Reader;
 use clearstream_schema::{
     TimeSpan,
-    flow::Interval,
-    gateways::GatewaySummary,
+    outcome::Metric,
     record::{Treatments, TrialDocument, TrialOutcome},
 };
 use clearstream_study::{
-    EndReason, Mode, PeerBench, Plan, PlanOptions, PlannedTrial, RunEnd, RunRequest, Runner, StudyEvent,
+    EndReason, HostTestbed, Mode, Plan, PlanOptions, PlannedTrial, RunEnd, RunRequest, Runner, StudyEvent,
     run_id,
 };
 
 use crate::{
-    endpoints::{Endpoints, PathArgs, own_program},
+    endpoints::{Endpoints, PathArgs},
     exit::CommandError,
     files, interrupt,
     output::{
         self, Paint,
         progress::Progress,
-        quantity::{long_time, rate, time},
+        quantity::{long_time, time},
         table::table,
     },
+    workloads::registry,
 };
 
 /// Run, list and compare studies.
@@ -44,6 +44,9 @@ pub enum StudyVerb {
         second: String,
         /// The level that is compared with that, as in flows=2
         level: Option<String>,
+        /// Compare this metric, such as rtt or server-cpu, instead of each workload's headline
+        #[arg(long, value_name = "METRIC")]
+        metric: Option<String>,
         /// Print one JSON document
         #[arg(long)]
         json: bool,
@@ -107,12 +110,12 @@ impl StudyVerb {
             Self::List => {
                 let mut rows = Vec::new();
                 for name in clearstream_study::file::built_in() {
-                    rows.push(vec![name.to_owned(), clearstream_study::file::load(name)?.title]);
+                    rows.push(vec![name.to_owned(), clearstream_study::file::load(name, &registry())?.title]);
                 }
                 Ok(output::line(&table(&["study", "what it is"], rows))?)
             }
-            Self::Compare { first, second, level, json } => {
-                compare::run(&first, &second, level.as_deref(), json)
+            Self::Compare { first, second, level, metric, json } => {
+                compare::run(&first, &second, level.as_deref(), metric.as_deref(), json)
             }
         }
     }
@@ -121,7 +124,8 @@ impl StudyVerb {
 impl RunArgs {
     fn run(self) -> Result<(), CommandError> {
         let stop = interrupt::stop_flag()?;
-        let study = clearstream_study::file::load(&self.study)?;
+        let registry = registry();
+        let study = clearstream_study::file::load(&self.study, &registry)?;
         let mut ends = Endpoints::open(self.to.as_deref(), &self.path)?;
         let options = PlanOptions {
             mode: match (self.quick, self.full) {
@@ -135,22 +139,20 @@ impl RunArgs {
             budget: self.budget,
             treated: false,
         };
-        let request = RunRequest { study, options, program_version: env!("CARGO_PKG_VERSION").to_owned() };
-        let mut bench = PeerBench::new(
-            &mut ends.client,
-            &mut ends.server,
-            ends.server_address,
-            ends.client_address,
-            ends.lab.as_ref(),
-        )
-        .with_program(own_program()?)
-        .with_treatments(self.treatments());
+        let request = RunRequest {
+            study,
+            options,
+            registry: registry.clone(),
+            program_version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        let mut testbed =
+            HostTestbed::new(ends.hosts()?, registry.clone()).with_treatments(self.treatments());
         if self.dry_run {
-            return dry_run(&request, &mut bench, self.json);
+            return dry_run(&request, &mut testbed, self.json);
         }
         let runner = match &self.resume {
-            Some(folder) => Runner::resume(folder, Some(&request.study), bench)?,
-            None => Runner::start(&self.runs.join(run_id(&request.study)), request, bench)?,
+            Some(folder) => Runner::resume(folder, Some(&request.study), &registry, testbed)?,
+            None => Runner::start(&self.runs.join(run_id(&request.study)), request, testbed)?,
         };
         let mut view = View::new(runner.plan());
         let end = runner.run(&stop, &mut |event| view.show(event))?;
@@ -210,8 +212,8 @@ impl RunArgs {
     }
 }
 
-fn dry_run(request: &RunRequest, bench: &mut PeerBench<'_>, json: bool) -> Result<(), CommandError> {
-    let plan = clearstream_study::plan_on(request, bench)?.table();
+fn dry_run(request: &RunRequest, testbed: &mut HostTestbed<'_>, json: bool) -> Result<(), CommandError> {
+    let plan = clearstream_study::plan_on(request, testbed)?.table();
     if json {
         return Ok(output::json(&plan, true)?);
     }
@@ -277,7 +279,7 @@ impl View {
                 self.label = label(trial, plan, position);
                 self.left = left;
             }
-            StudyEvent::Interval(interval) => return self.live(interval),
+            StudyEvent::Sample { sample, .. } => return self.live(sample.headline.as_ref()),
             StudyEvent::Notice(notice) => {
                 self.progress.note(&self.paint.warning(&format!("note: {}", notice.message)));
             }
@@ -290,9 +292,9 @@ impl View {
         self.progress.update(self.left.to_std(), &self.label);
     }
 
-    fn live(&mut self, interval: &Interval) {
-        let text = format!("{}  {}", self.label, rate(interval.goodput_bps));
-        self.progress.update(self.left.to_std(), &text);
+    fn live(&mut self, headline: Option<&Metric>) {
+        let value = headline.map(|metric| metric.unit.text(metric.value)).unwrap_or_default();
+        self.progress.update(self.left.to_std(), &format!("{}  {value}", self.label));
     }
 }
 
@@ -302,30 +304,14 @@ fn label(trial: &PlannedTrial, plan: &Plan, position: usize) -> String {
     format!("{position}/{} {} {}", plan.trials.len(), plan.experiment(trial).name, factors.join(" "))
 }
 
+/// The first metrics of a trial: the headline alone, or with what else decides.
 fn result(document: &TrialDocument) -> String {
-    match &document.outcome {
-        TrialOutcome::Flow(summary) => rate(summary.goodput_bps),
-        TrialOutcome::Probe(summary) => summary
-            .directions
-            .iter()
-            .filter_map(|direction| direction.udp.as_ref())
-            .map(|stats| time(stats.mean_ns))
-            .collect::<Vec<_>>()
-            .join(" there, "),
-        TrialOutcome::Gateways(summary) => gateways(summary),
-        TrialOutcome::Inspect => "described".to_owned(),
-        TrialOutcome::Failed(failure) => format!("failed: {failure}"),
+    let outcome = match &document.outcome {
+        TrialOutcome::Measured(outcome) => outcome,
+        TrialOutcome::Failed(failure) => return format!("failed: {failure}"),
+    };
+    match outcome.headline() {
+        Some(headline) => format!("{} {}", headline.name, headline.unit.text(headline.value)),
+        None => "described".to_owned(),
     }
-}
-
-/// Ways back, and what a failure did.
-fn gateways(summary: &GatewaySummary) -> String {
-    let returns = 100.0 * summary.other_return_count as f64 / summary.flow_count.max(1) as f64;
-    let ways = format!("{} flows, {returns:.0} % return by another gateway", summary.flow_count);
-    let Some(effect) = &summary.failure else { return ways };
-    let gap = effect.gap_max_ns.map_or_else(|| "-".to_owned(), time);
-    format!(
-        "{}: {} flows of it, {} stuck, the others without an answer for {gap} at most; {ways}",
-        effect.gateway, effect.hit_count, effect.stuck_count
-    )
 }

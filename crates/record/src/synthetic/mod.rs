@@ -16,12 +16,12 @@ use clearstream_schema::{
     flow::Notice,
     host::HostReport,
     lab::{DelayLineStats, LAB_SCHEMA, LabFile},
-    record::{RECORD_VERSION, RUN_SCHEMA, RunDocument, TRIAL_SCHEMA, TrialDocument, TrialOutcome},
-    study::Workload,
+    outcome::Outcome,
+    record::{RECORD_VERSION, RUN_SCHEMA, RunDocument, RunHost, TRIAL_SCHEMA, TrialDocument, TrialOutcome},
 };
 use serde_json::Value;
 
-use crate::{Reader, RecordError, Side, Writer};
+use crate::{Reader, RecordError, Writer};
 pub use model::Shape;
 use model::{Cell, Cells, Noise};
 
@@ -35,7 +35,7 @@ pub fn clearstream_40ge(
 ) -> Result<Reader, RecordError> {
     let cells = Cells::of(shape);
     let mut writer = Writer::create(folder, run_document(client, server, shape, &cells))?;
-    writer.capture(Side::Client, b"no real capture\n")?;
+    writer.capture(0, b"no real capture\n")?;
     let mut noise = Noise(shape.seed);
     let mut clock = Clock::default();
     let mut trial = 0;
@@ -63,24 +63,24 @@ fn run_trial(
     let mut samples = None;
     let mut delay_lines = Vec::new();
     let outcome = match cell.workload {
-        // The study has no gateways.
-        Workload::Inspect | Workload::Gateways => TrialOutcome::Inspect,
-        Workload::Probe => TrialOutcome::Probe(Box::new(sample::probe(noise))),
-        Workload::Flow if shape.failing_trial == Some(trial) => TrialOutcome::Failed(Failure {
+        "probe" => measured(sample::probe(noise).outcome())?,
+        "flow" if shape.failing_trial == Some(trial) => TrialOutcome::Failed(Failure {
             kind: FailureKind::InUse,
             message: "port 5001 is in use on the server; choose another with --destination-port".to_owned(),
         }),
-        Workload::Flow => {
+        "flow" => {
             let mut file = writer.samples(trial)?;
             let mut series = sample::Series::new(cell, shape, noise);
             for index in 0..shape.seconds {
-                file.write(&series.interval(index, noise))?;
+                file.write(&json(&series.interval(index, noise))?)?;
             }
             samples = Some(file.finish()?);
             delay_lines = if cell.wide_area { vec![late(noise), late(noise)] } else { Vec::new() };
             clock.pass(shape.seconds);
-            TrialOutcome::Flow(Box::new(series.summary()))
+            measured(series.summary().outcome())?
         }
+        // Nothing but a description of the hosts.
+        _ => TrialOutcome::Measured(Box::default()),
     };
     clock.pass(1);
     Ok(TrialDocument {
@@ -88,6 +88,7 @@ fn run_trial(
         version: RECORD_VERSION,
         trial,
         experiment: cell.experiment.to_owned(),
+        workload: cell.workload.to_owned(),
         cell: cell.number,
         repetition,
         factors: cell.factors.clone(),
@@ -97,6 +98,15 @@ fn run_trial(
         samples,
         delay_lines,
     })
+}
+
+fn measured(outcome: Result<Outcome, serde_json::Error>) -> Result<TrialOutcome, RecordError> {
+    let outcome = outcome.map_err(|error| RecordError::write(Path::new("trials.jsonl"), error.into()))?;
+    Ok(TrialOutcome::Measured(Box::new(outcome)))
+}
+
+fn json(document: &impl serde::Serialize) -> Result<String, RecordError> {
+    serde_json::to_string(document).map_err(|error| RecordError::write(Path::new("samples"), error.into()))
 }
 
 fn late(noise: &mut Noise) -> DelayLineStats {
@@ -136,12 +146,15 @@ fn run_document(client: &HostReport, server: &HostReport, shape: &Shape, cells: 
         only: Vec::new(),
         budget: None,
         lab: Some(lab),
-        client: client.clone(),
-        server: server.clone(),
+        hosts: [("client", client), ("server", server)].map(host).into(),
         treatments: None,
         planned_trial_count: cells.count() * shape.repetitions.max(1),
         notices: vec![Notice { id: "synthetic".to_owned(), message: "these figures are made up".to_owned() }],
     }
+}
+
+fn host((role, report): (&str, &HostReport)) -> RunHost {
+    RunHost { name: report.name.clone(), role: role.to_owned(), report: report.clone(), capture: None }
 }
 
 /// Seconds since 2026-03-01T10:00:00Z. A month is enough for any run.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use clearstream_schema::{
     ByteCount,
     record::Published,
-    study::{Experiment, Figure, Levels, STUDY_SCHEMA, StudyFile, Workload},
+    study::{Experiment, Figure, Levels, STUDY_SCHEMA, StudyFile, WorkloadOptions},
 };
 use serde_json::{Value, json};
 
@@ -68,7 +68,7 @@ pub(super) const WINDOWS: [u64; 14] = [
 #[derive(Debug, Clone)]
 pub(super) struct Cell {
     pub(super) experiment: String,
-    pub(super) workload: Workload,
+    pub(super) workload: &'static str,
     pub(super) number: u32,
     pub(super) factors: Factors,
     /// Runs over the 17 ms path.
@@ -120,8 +120,8 @@ impl Cells {
         let rows = ["pin-row-sending", "pin-row-receiving"]
             .into_iter()
             .flat_map(|name| (0..48).map(move |core| row_cell(name, core)));
-        let described = Cell { workload: Workload::Inspect, ..cell("topology", 0, []) };
-        let delay = Cell { workload: Workload::Probe, wide_area: true, ..cell("delay", 0, []) };
+        let described = Cell { workload: "inspect", ..cell("topology", 0, []) };
+        let delay = Cell { workload: "probe", wide_area: true, ..cell("delay", 0, []) };
         [described, delay].into_iter().chain(local).chain(window).chain(live).chain(matrices).chain(rows)
     }
 }
@@ -129,7 +129,7 @@ impl Cells {
 fn cell<const N: usize>(experiment: &str, number: u32, factors: [(&str, Value); N]) -> Cell {
     Cell {
         experiment: experiment.to_owned(),
-        workload: Workload::Flow,
+        workload: "flow",
         number,
         factors: factors.into_iter().map(|(key, level)| (key.to_owned(), level)).collect(),
         wide_area: false,
@@ -196,46 +196,46 @@ pub(super) fn study(shape: &Shape) -> StudyFile {
         label: "one flow".to_owned(),
         source: "TNC 2011, section 3 and figure 4".to_owned(),
         factors: [("flows".to_owned(), json!(1))].into(),
-        low_gbps: Some(20.7),
-        high_gbps: Some(23.3),
+        low: Some(20.7),
+        high: Some(23.3),
+        ..in_gigabits()
     }];
     let knee = [Published {
         label: "knee around the bandwidth-delay product: 17 ms x an assumed 19 Gb/s = 40.38 MB".to_owned(),
         source: "ClearStream report 2011, section 4 and figure 6".to_owned(),
         factors: [("window".to_owned(), json!("40.38MB"))].into(),
-        low_gbps: None,
-        high_gbps: None,
+        ..in_gigabits()
     }];
     let mut experiments = vec![
-        experiment("topology", Workload::Inspect, Figure::Topology, []),
-        experiment("delay", Workload::Probe, Figure::Delay, []),
+        experiment("topology", "inspect", Figure::Topology, []),
+        experiment("delay", "probe", Figure::Delay, []),
         experiment(
             "local-throughput",
-            Workload::Flow,
+            "flow",
             Figure::Throughput,
             [("flows", vec![1.into(), 2.into(), 4.into()])],
         ),
         experiment(
             "window",
-            Workload::Flow,
+            "flow",
             Figure::WindowCurve,
             [("window", WINDOWS.map(|window| json!(ByteCount(window))).to_vec())],
         ),
-        experiment("live-traffic", Workload::Flow, Figure::LiveTraffic, [("burst-flows", vec![2.into()])]),
+        experiment("live-traffic", "flow", Figure::LiveTraffic, [("burst-flows", vec![2.into()])]),
     ];
     for &size in &shape.matrices {
         let cores: Vec<Value> = (0..size).map(Value::from).collect();
         let steering = vec![json!(if size == 8 { 7 } else { 0 })];
         experiments.push(experiment(
             &matrix_name(size),
-            Workload::Flow,
+            "flow",
             Figure::PinMatrix,
             [("receive-steering", steering), ("receiver-cores", cores.clone()), ("sender-cores", cores)],
         ));
     }
     let row: Vec<Value> = (0..48).map(Value::from).collect();
     for (name, factor) in [("pin-row-sending", "sender-cores"), ("pin-row-receiving", "receiver-cores")] {
-        experiments.push(experiment(name, Workload::Flow, Figure::PinRow, [(factor, row.clone())]));
+        experiments.push(experiment(name, "flow", Figure::PinRow, [(factor, row.clone())]));
     }
     experiments[2].published = one.to_vec();
     experiments[3].published = knee.to_vec();
@@ -245,25 +245,36 @@ pub(super) fn study(shape: &Shape) -> StudyFile {
         name: "clearstream-40ge".to_owned(),
         title: "40 Gb/s Ethernet between two servers and over 1650 km".to_owned(),
         about: "Made up after the papers.".to_owned(),
-        flow: BTreeMap::new(),
+        options: WorkloadOptions::default(),
         experiments,
+    }
+}
+
+fn in_gigabits() -> Published {
+    Published {
+        label: String::new(),
+        source: String::new(),
+        factors: BTreeMap::new(),
+        metric: "goodput".to_owned(),
+        unit: "Gb/s".to_owned(),
+        low: None,
+        high: None,
     }
 }
 
 fn experiment<const N: usize>(
     name: &str,
-    workload: Workload,
+    workload: &str,
     figure: Figure,
     factors: [(&str, Vec<Value>); N],
 ) -> Experiment {
     Experiment {
         name: name.to_owned(),
         title: name.replace('-', " "),
-        workload,
+        workload: workload.to_owned(),
         figure,
-        flow: BTreeMap::new(),
-        probe: BTreeMap::new(),
-        gateways: BTreeMap::new(),
+        metric: None,
+        options: WorkloadOptions::default(),
         factors: factors.into_iter().map(|(key, levels)| (key.to_owned(), Levels::Listed(levels))).collect(),
         repetitions: 1,
         precision_ratio: None,

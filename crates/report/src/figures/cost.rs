@@ -93,8 +93,8 @@ fn bars(digest: &Digest, experiment: &ExperimentDigest) -> Vec<Bar> {
             if digest.one_machine() {
                 push("both ends, one machine".to_owned(), kinds(&split.server));
             } else {
-                push(format!("client {}", digest.run.client.name), kinds(&split.client));
-                push(format!("server {}", digest.run.server.name), kinds(&split.server));
+                push(format!("client {}", digest.client.name), kinds(&split.client));
+                push(format!("server {}", digest.server.name), kinds(&split.server));
             }
         } else {
             let client: Vec<f64> = cell.trials.iter().map(|t| t.client_cpu_seconds_per_gb).collect();

@@ -67,7 +67,7 @@ fn highest(points: &Points) -> f64 {
 }
 
 fn host_name(digest: &Digest, client: bool) -> &str {
-    if client { &digest.run.client.name } else { &digest.run.server.name }
+    if client { &digest.client.name } else { &digest.server.name }
 }
 
 fn panels(digest: &Digest, series: &Series) -> Vec<Panel> {

@@ -9,6 +9,7 @@ pub(crate) mod goodput;
 pub(crate) mod interrupt;
 pub(crate) mod live;
 pub(crate) mod matrix;
+pub(crate) mod metric;
 pub(crate) mod order;
 pub(crate) mod row;
 pub(crate) mod staircase;

@@ -44,7 +44,11 @@ pub(crate) fn write(
     let run: RunDocument = serde_json::from_value(json!({
         "schema": RUN_SCHEMA, "version": RECORD_VERSION, "id": "by-hand",
         "started": "2026-01-02T03:04:05Z", "program_version": "0.1.0", "mode": "standard", "seed": 7,
-        "study": study, "client": hosts.0, "server": hosts.1, "planned_trial_count": trials.len(),
+        "study": study, "planned_trial_count": trials.len(),
+        "hosts": [
+            { "name": hosts.0.name, "role": "client", "report": hosts.0 },
+            { "name": hosts.1.name, "role": "server", "report": hosts.1 },
+        ],
     }))
     .unwrap();
     let mut writer = Writer::create(folder, run).unwrap();
@@ -68,6 +72,7 @@ pub(crate) fn trial(
         version: RECORD_VERSION,
         trial: number,
         experiment: experiment.to_owned(),
+        workload: "flow".to_owned(),
         cell,
         repetition: 0,
         factors: factors
@@ -86,7 +91,7 @@ pub(crate) fn trial(
 pub(crate) fn flow(gbps: f64, change: impl FnOnce(&mut FlowSummary)) -> TrialOutcome {
     let mut one = summary(gbps * 1e9);
     change(&mut one);
-    TrialOutcome::Flow(Box::new(one))
+    TrialOutcome::Measured(Box::new(one.outcome().unwrap()))
 }
 
 /// Trials with round numbers: medians, shares and effects can be computed in the head.

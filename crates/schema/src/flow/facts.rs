@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{FlowConfig, ReceiveMethod, SendMethod};
 use crate::{
     counters::{CoreCounters, CpuThrottling, InterfaceCounters, ProcessLoad},
+    outcome::{Metric, Outcome, Unit},
     tcp_info::TcpInfo,
 };
 
@@ -280,4 +281,31 @@ pub struct FlowSummary {
     pub notices: Vec<Notice>,
     /// False when the test ended early, or samples are missing in between; those that are there count.
     pub complete: bool,
+}
+
+/// Name of the format that [`FlowSummary`] has as a trial's detail.
+pub const FLOW_SUMMARY_SCHEMA: &str = "clearstream.flow-summary";
+
+impl FlowSummary {
+    /// As the outcome of a trial.
+    ///
+    /// # Errors
+    /// It cannot be written as JSON.
+    pub fn outcome(&self) -> Result<Outcome, serde_json::Error> {
+        let cost = |name, seconds| Metric::lower(name, Unit::SecondsPerGigabyte, seconds);
+        let mut metrics = vec![
+            Metric::higher("goodput", Unit::BitsPerSecond, self.goodput_bps),
+            cost("client-cpu", self.client_cpu_seconds_per_gb),
+            cost("server-cpu", self.server_cpu_seconds_per_gb),
+        ];
+        let time = |name, value: u64| Metric::lower(name, Unit::Nanoseconds, value as f64);
+        metrics.extend(self.rtt_ns.map(|rtt| time("rtt", rtt)));
+        metrics.extend(self.min_rtt_ns.map(|rtt| time("min-rtt", rtt)));
+        let retransmits = self.retransmit_count.map(|count| count as f64);
+        metrics.extend(retransmits.map(|count| Metric::lower("retransmits", Unit::Count, count)));
+        metrics.extend(self.loss_ratio.map(|ratio| Metric::lower("loss", Unit::Ratio, ratio)));
+        let outcome =
+            Outcome { complete: self.complete, notices: self.notices.clone(), ..Outcome::of(metrics) };
+        outcome.with_detail(FLOW_SUMMARY_SCHEMA, 1, self)
+    }
 }

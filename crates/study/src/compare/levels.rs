@@ -8,14 +8,15 @@ use clearstream_stats::{Block, Effect, LEAST_PAIRS};
 use serde_json::Value;
 
 use super::{
-    CellComparison, CellPairs, CompareError, Comparison, DependsOn, EffectComparison, LevelEffect, Metric,
+    CellComparison, CellPairs, CompareError, Compared, Comparison, DependsOn, EffectComparison, LevelEffect,
     Pairing, Verdict, adjusted, decide, too_few,
     values::{self, Observation},
     verdict,
 };
 
 /// Compares two levels of a factor in pairs of trials of the same repetition
-/// whose other factors are alike. Each is written `FACTOR=LEVEL`.
+/// whose other factors are alike. Each is written `FACTOR=LEVEL`. `metric` is
+/// what is compared, each workload's headline when absent.
 ///
 /// # Errors
 /// The record cannot be read or has no such levels.
@@ -23,6 +24,7 @@ pub fn compare_levels(
     reader: &Reader,
     base: &str,
     changed: &str,
+    metric: Option<&str>,
     practical_ratio: f64,
 ) -> Result<Comparison, CompareError> {
     let (factor, base_level) = split(base)?;
@@ -30,7 +32,7 @@ pub fn compare_levels(
     if factor != other || base_level == changed_level {
         return Err(CompareError::Level { text: changed.to_owned() });
     }
-    let all = values::read(reader)?;
+    let all = values::read(reader, metric)?;
     for level in [base_level, changed_level] {
         if !all.iter().any(|one| one.factors.get(factor).map(text).as_deref() == Some(level)) {
             return Err(CompareError::UnknownLevel {
@@ -77,7 +79,7 @@ fn known(all: &[Observation], factor: &str) -> String {
 /// A group of trials that are alike but for the compared factor and the repetition.
 struct Group<'a> {
     experiment: &'a str,
-    metric: Metric,
+    metric: Compared,
     factors: BTreeMap<String, Value>,
     values: [BTreeMap<u32, f64>; 2],
 }
@@ -94,8 +96,8 @@ pub(super) fn compare(
         groups.iter().partition(|group| group.values.iter().all(|values| !values.is_empty()));
     let mut cells: Vec<CellComparison> =
         matched.iter().filter_map(|group| group.pairs().compared()).collect();
-    let mut kinds: Vec<(&str, Metric)> =
-        matched.iter().map(|group| (group.experiment, group.metric)).collect();
+    let mut kinds: Vec<(&str, &Compared)> =
+        matched.iter().map(|group| (group.experiment, &group.metric)).collect();
     kinds.dedup();
     let mut effects: Vec<EffectComparison> =
         kinds.into_iter().filter_map(|kind| effect(&matched, kind, seed)).collect();
@@ -129,17 +131,17 @@ pub(super) fn compare(
 
 fn groups<'a>(all: &'a [Observation], factor: &str, levels: [&str; 2]) -> Vec<Group<'a>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
-    let mut places: BTreeMap<(&str, Metric, String), usize> = BTreeMap::new();
+    let mut places: BTreeMap<(&str, &Compared, String), usize> = BTreeMap::new();
     for one in all {
         let Some(level) = one.factors.get(factor).map(text) else { continue };
         let Some(side) = levels.iter().position(|known| *known == level) else { continue };
         let mut factors = one.factors.clone();
         factors.remove(factor);
         let place = *places
-            .entry((&one.experiment, one.metric, values::key(&factors)))
+            .entry((&one.experiment, &one.metric, values::key(&factors)))
             .or_insert_with(|| groups.len());
         if place == groups.len() {
-            let (experiment, metric) = (one.experiment.as_str(), one.metric);
+            let (experiment, metric) = (one.experiment.as_str(), one.metric.clone());
             groups.push(Group { experiment, metric, factors, values: Default::default() });
         }
         groups[place].values[side].insert(one.repetition, one.value);
@@ -156,7 +158,7 @@ impl<'a> Group<'a> {
         CellPairs {
             experiment: self.experiment,
             factors: self.factors.clone(),
-            metric: self.metric,
+            metric: self.metric.clone(),
             base: base.values().copied().collect(),
             changed: changed.values().copied().collect(),
             pairs: base
@@ -170,11 +172,11 @@ impl<'a> Group<'a> {
 /// All cells of an experiment, pooled only where the effect is one.
 fn effect(
     groups: &[&Group<'_>],
-    (experiment, metric): (&str, Metric),
+    (experiment, metric): (&str, &Compared),
     seed: u64,
 ) -> Option<EffectComparison> {
     let here: Vec<&&Group<'_>> =
-        groups.iter().filter(|group| group.experiment == experiment && group.metric == metric).collect();
+        groups.iter().filter(|group| group.experiment == experiment && group.metric == *metric).collect();
     let names: Vec<String> = here.first()?.factors.keys().cloned().collect();
     let blocks: Vec<Block> = here
         .iter()
@@ -199,7 +201,7 @@ fn effect(
     let reason = factor.map(|factor| format!("it depends on {factor}: there is no single figure"));
     Some(EffectComparison {
         experiment: experiment.to_owned(),
-        metric,
+        metric: metric.clone(),
         pair_count: blocks.len(),
         depends_on,
         effect: found.single().map(|pooled| LevelEffect::of(None, &pooled)),
@@ -214,7 +216,7 @@ fn judge(one: &mut EffectComparison, adjusted: f64, practical_ratio: f64) {
     let Some(found) = &one.effect else { return };
     let interval = Some((found.low_ratio, found.high_ratio)).filter(|_| found.pair_count >= LEAST_PAIRS);
     one.adjusted_probability_ratio = Some(adjusted);
-    one.verdict = verdict(one.metric, (found.ratio, interval, adjusted), practical_ratio);
+    one.verdict = verdict(&one.metric, (found.ratio, interval, adjusted), practical_ratio);
     one.reason = (one.verdict == Verdict::Unknown).then(|| {
         if found.pair_count < LEAST_PAIRS {
             too_few(found.pair_count, "trials")

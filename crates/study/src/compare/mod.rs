@@ -19,7 +19,10 @@ mod values;
 
 use std::collections::BTreeMap;
 
-use clearstream_schema::flow::Notice;
+use clearstream_schema::{
+    flow::Notice,
+    outcome::{Better, Metric, Unit},
+};
 use clearstream_stats::{
     LEAST_PAIRS, PairedRatio, false_discovery_adjusted, least_probability, paired_ratio,
 };
@@ -34,14 +37,23 @@ pub use runs::compare_runs;
 const SIGNIFICANCE: f64 = 0.04;
 const CONFIDENCE: f64 = 0.95;
 
-/// What is compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Metric {
-    /// Goodput, bits per second; more is better.
-    GoodputBps,
-    /// Median round-trip time of UDP from the first side, nanoseconds; less is better.
-    RoundTripNs,
+/// The metric that is compared.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Compared {
+    /// Its name.
+    #[serde(rename = "metric")]
+    pub name: String,
+    /// Its unit.
+    pub unit: Unit,
+    /// Less is better.
+    #[serde(skip)]
+    pub less_is_better: bool,
+}
+
+impl From<&Metric> for Compared {
+    fn from(metric: &Metric) -> Self {
+        Self { name: metric.name.clone(), unit: metric.unit, less_is_better: metric.better == Better::Lower }
+    }
 }
 
 /// Result for a cell or an experiment.
@@ -76,7 +88,8 @@ pub struct CellComparison {
     /// Level of each factor but the compared one.
     pub factors: BTreeMap<String, Value>,
     /// What is compared, and its unit.
-    pub metric: Metric,
+    #[serde(flatten)]
+    pub metric: Compared,
     /// Values of the first side: trials, or runs.
     pub base_count: usize,
     /// Values of the second.
@@ -115,7 +128,8 @@ pub struct EffectComparison {
     /// Experiment.
     pub experiment: String,
     /// What is compared.
-    pub metric: Metric,
+    #[serde(flatten)]
+    pub metric: Compared,
     /// Pairs over all cells.
     pub pair_count: usize,
     /// The factor that the effect depends on: then there is no single figure.
@@ -219,7 +233,7 @@ pub enum CompareError {
 pub(super) struct CellPairs<'a> {
     pub(super) experiment: &'a str,
     pub(super) factors: BTreeMap<String, Value>,
-    pub(super) metric: Metric,
+    pub(super) metric: Compared,
     pub(super) base: Vec<f64>,
     pub(super) changed: Vec<f64>,
     pub(super) pairs: Vec<(f64, f64)>,
@@ -269,7 +283,7 @@ pub(super) fn decide(cells: &mut [CellComparison], adjusted: &[f64], practical_r
         let interval = cell.low_ratio.zip(cell.high_ratio);
         let is_95 = cell.confidence_ratio.is_some_and(|confidence| confidence >= CONFIDENCE);
         let ratio = (cell.median_ratio, interval.filter(|_| is_95), adjusted);
-        cell.verdict = verdict(cell.metric, ratio, practical_ratio);
+        cell.verdict = verdict(&cell.metric, ratio, practical_ratio);
         cell.reason = (cell.verdict == Verdict::Unknown).then(|| {
             if cell.pair_count < LEAST_PAIRS {
                 too_few(cell.pair_count, pair)
@@ -284,12 +298,12 @@ pub(super) fn decide(cells: &mut [CellComparison], adjusted: &[f64], practical_r
 
 /// Better, worse, the same or unknown.
 pub(super) fn verdict(
-    metric: Metric,
+    metric: &Compared,
     (ratio, interval, probability): (f64, Option<(f64, f64)>, f64),
     practical_ratio: f64,
 ) -> Verdict {
     let within = |ratio: f64| (ratio - 1.0).abs() <= practical_ratio;
-    let more_is_better = metric == Metric::GoodputBps;
+    let more_is_better = !metric.less_is_better;
     let Some((low, high)) = interval else { return Verdict::Unknown };
     if within(low) && within(high) {
         return Verdict::Same;

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{
-    CellComparison, CellPairs, Comparison, Metric, Pairing, adjusted, decide, too_few,
+    CellComparison, CellPairs, Compared, Comparison, Pairing, adjusted, decide, too_few,
     values::{self, Observation},
 };
 
@@ -25,27 +25,31 @@ pub(super) struct Run {
 pub(super) struct RunCell {
     experiment: String,
     factors: BTreeMap<String, Value>,
-    metric: Metric,
+    metric: Compared,
     value: f64,
 }
 
 /// Compares the runs of two sides. `practical_ratio` is the smallest change
-/// that matters ([`PRACTICAL_RATIO`](crate::PRACTICAL_RATIO) if nothing else is known).
+/// that matters ([`PRACTICAL_RATIO`](crate::PRACTICAL_RATIO) if nothing else is known), `metric`
+/// what is compared, each workload's headline when absent.
 ///
 /// # Errors
 /// When a record cannot be read.
 pub fn compare_runs(
     base: &[Reader],
     changed: &[Reader],
+    metric: Option<&str>,
     practical_ratio: f64,
 ) -> Result<Comparison, RecordError> {
-    let read = |readers: &[Reader]| readers.iter().map(Run::read).collect::<Result<Vec<_>, _>>();
+    let read = |readers: &[Reader]| {
+        readers.iter().map(|reader| Run::read(reader, metric)).collect::<Result<Vec<_>, _>>()
+    };
     Ok(compare(&read(base)?, &read(changed)?, practical_ratio))
 }
 
 impl Run {
-    fn read(reader: &Reader) -> Result<Self, RecordError> {
-        Ok(Self::of(reader.run().id.clone(), &reader.run().started, &values::read(reader)?))
+    fn read(reader: &Reader, metric: Option<&str>) -> Result<Self, RecordError> {
+        Ok(Self::of(reader.run().id.clone(), &reader.run().started, &values::read(reader, metric)?))
     }
 
     pub(super) fn of(id: String, started: &str, all: &[Observation]) -> Self {
@@ -54,9 +58,9 @@ impl Run {
         let times = || all.iter().filter_map(|one| parsed(&one.started));
         let span = (times().min().unwrap_or(begin), times().max().unwrap_or(begin));
         let mut order: Vec<(&Observation, Vec<f64>)> = Vec::new();
-        let mut places: BTreeMap<(&str, Metric, String), usize> = BTreeMap::new();
+        let mut places: BTreeMap<(&str, &Compared, String), usize> = BTreeMap::new();
         for one in all {
-            let key = (one.experiment.as_str(), one.metric, values::key(&one.factors));
+            let key = (one.experiment.as_str(), &one.metric, values::key(&one.factors));
             let place = *places.entry(key).or_insert(order.len());
             if place == order.len() {
                 order.push((one, Vec::new()));
@@ -69,7 +73,7 @@ impl Run {
                 Some(RunCell {
                     experiment: one.experiment.clone(),
                     factors: one.factors.clone(),
-                    metric: one.metric,
+                    metric: one.metric.clone(),
                     value: median(&values)?,
                 })
             })
@@ -79,8 +83,8 @@ impl Run {
 
     fn value(&self, cell: &RunCell) -> Option<f64> {
         let same = |other: &&RunCell| {
-            (&other.experiment, other.metric, &other.factors)
-                == (&cell.experiment, cell.metric, &cell.factors)
+            (&other.experiment, &other.metric, &other.factors)
+                == (&cell.experiment, &cell.metric, &cell.factors)
         };
         self.cells.iter().find(same).map(|other| other.value)
     }
@@ -92,8 +96,8 @@ pub(super) fn compare(base: &[Run], changed: &[Run], practical_ratio: f64) -> Co
     in_time.sort_by_key(|(run, _)| run.span);
     let known = |runs: &[&RunCell], cell: &RunCell| {
         runs.iter().any(|other| {
-            (&other.experiment, other.metric, &other.factors)
-                == (&cell.experiment, cell.metric, &cell.factors)
+            (&other.experiment, &other.metric, &other.factors)
+                == (&cell.experiment, &cell.metric, &cell.factors)
         })
     };
     let mut order: Vec<&RunCell> = Vec::new();
@@ -127,7 +131,7 @@ fn of_cell<'a>(cell: &'a RunCell, in_time: &[(&Run, bool)]) -> CellPairs<'a> {
     CellPairs {
         experiment: &cell.experiment,
         factors: cell.factors.clone(),
-        metric: cell.metric,
+        metric: cell.metric.clone(),
         base: side(false),
         changed: side(true),
         pairs: pairs(values.iter().copied()),

@@ -1,5 +1,6 @@
 //! Synthetic measurements with a known truth, on a machine that drifts.
 
+use clearstream_schema::outcome::Unit;
 use clearstream_stats::Random;
 use serde_json::json;
 
@@ -35,11 +36,15 @@ impl Machine {
     }
 }
 
+fn goodput() -> Compared {
+    Compared { name: "goodput".to_owned(), unit: Unit::BitsPerSecond, less_is_better: false }
+}
+
 fn observation(level: &str, flows: u32, repetition: u32, value: f64, started: String) -> Observation {
     Observation {
         experiment: "e".to_owned(),
         factors: [("mode".to_owned(), json!(level)), ("flows".to_owned(), json!(flows))].into(),
-        metric: Metric::GoodputBps,
+        metric: goodput(),
         repetition,
         value,
         started,

@@ -3,38 +3,37 @@
 use std::collections::BTreeMap;
 
 use clearstream_record::{Reader, RecordError};
-use clearstream_schema::{
-    probe::ProbeSummary,
-    record::{TrialDocument, TrialOutcome},
-};
+use clearstream_schema::outcome::{Metric, Outcome};
 use serde_json::Value;
 
-use super::Metric;
+use super::Compared;
 
 /// A trial's number and where it belongs.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Observation {
     pub(super) experiment: String,
     pub(super) factors: BTreeMap<String, Value>,
-    pub(super) metric: Metric,
+    pub(super) metric: Compared,
     pub(super) repetition: u32,
     pub(super) value: f64,
     /// Start of the trial, RFC 3339.
     pub(super) started: String,
 }
 
-/// Trials are streamed; only what is compared is kept, in the order of the study.
-pub(super) fn read(reader: &Reader) -> Result<Vec<Observation>, RecordError> {
+/// Trials are streamed; only what is compared is kept, in the order of the study:
+/// the metric of this name, or each workload's headline.
+pub(super) fn read(reader: &Reader, metric: Option<&str>) -> Result<Vec<Observation>, RecordError> {
     let mut all = Vec::new();
     for trial in reader.trials()? {
         let trial = trial?;
-        if let Some((metric, value)) = value(&trial) {
+        let measured = trial.outcome.measured().filter(|outcome| outcome.complete);
+        if let Some(found) = measured.and_then(|outcome| chosen(outcome, metric)) {
             all.push(Observation {
+                metric: Compared::from(found),
+                value: found.value,
                 experiment: trial.experiment,
                 factors: trial.factors,
-                metric,
                 repetition: trial.repetition,
-                value,
                 started: trial.started,
             });
         }
@@ -50,15 +49,9 @@ pub(super) fn key(factors: &BTreeMap<String, Value>) -> String {
     serde_json::to_string(factors).unwrap_or_default()
 }
 
-fn value(trial: &TrialDocument) -> Option<(Metric, f64)> {
-    match &trial.outcome {
-        TrialOutcome::Flow(summary) => summary.complete.then_some((Metric::GoodputBps, summary.goodput_bps)),
-        TrialOutcome::Probe(summary) => Some((Metric::RoundTripNs, round_trip(summary)?)),
-        // A gap is a matter of retransmission times: medians of cells say little.
-        TrialOutcome::Gateways(_) | TrialOutcome::Inspect | TrialOutcome::Failed(_) => None,
+fn chosen<'a>(outcome: &'a Outcome, metric: Option<&str>) -> Option<&'a Metric> {
+    match metric {
+        Some(name) => outcome.metric(name),
+        None => outcome.headline(),
     }
-}
-
-fn round_trip(summary: &ProbeSummary) -> Option<f64> {
-    Some(summary.directions.first()?.udp.as_ref()?.p50_ns as f64)
 }

@@ -1,4 +1,4 @@
-//! Hosts of the papers, and a bench without hosts.
+//! Hosts of the papers, and a testbed without hosts.
 
 use std::{
     cell::RefCell,
@@ -7,18 +7,37 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use clearstream_record::Side;
+use clearstream_failover::{Failover, RoutesOver};
+use clearstream_flow::Flow;
+use clearstream_probe::Probe;
 use clearstream_schema::{
     control::{Failure, FailureKind},
-    flow::{Direction, FlowConfig, FlowSummary, Interval, Notice, SideInterval},
-    gateways::{GatewayConfig, GatewaySummary},
+    flow::{FlowConfig, FlowSummary, Interval, Notice, SideInterval},
     host::{HOST_SCHEMA, HostReport, Interrupt, LlcGroup, Nic, NumaNode, Package, ProcessingUnit},
     lab::{DelayLineStats, LAB_SCHEMA, LabFile},
-    probe::{ProbeConfig, ProbeSummary},
-    record::Treatments,
+    outcome::{Metric, Outcome, Unit},
+    record::{RunHost, Treatments},
 };
-use clearstream_study::{Bench, BenchEvent, Environment, StudyError, TrialError};
-use serde_json::json;
+use clearstream_study::{Environment, StudyError, Testbed};
+use clearstream_workload::{AnyWorkload, Event, Inspect, Registry, Sample, TrialError};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// The workloads of the program.
+pub(crate) fn registry() -> Registry {
+    Registry::default().with(Flow).with(Probe).with(Inspect).with(Failover).with_factor(RoutesOver)
+}
+
+/// Two hosts as a run has them.
+pub(crate) fn pair(client: &HostReport, server: &HostReport) -> Vec<RunHost> {
+    let host = |role: &str, report: &HostReport| RunHost {
+        name: report.name.clone(),
+        role: role.to_owned(),
+        report: report.clone(),
+        capture: None,
+    };
+    vec![host("client", client), host("server", server)]
+}
 
 /// A host whose cores are on the node and package that `place` says.
 pub(crate) fn host(
@@ -113,7 +132,7 @@ pub(crate) fn lab(name: &str) -> LabFile {
     }
 }
 
-/// What the fake bench was asked to do.
+/// What the testbed was asked to do.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Asked {
     Flow(Box<FlowConfig>),
@@ -123,9 +142,9 @@ pub(crate) enum Asked {
 
 type Answer = Rc<dyn Fn(usize, &FlowConfig) -> Result<f64, TrialError>>;
 
-/// A bench that answers at once.
+/// A testbed that answers at once.
 #[derive(Clone)]
-pub(crate) struct FakeBench {
+pub(crate) struct FakeTestbed {
     pub(crate) client: HostReport,
     pub(crate) server: HostReport,
     pub(crate) lab: Option<LabFile>,
@@ -140,7 +159,7 @@ pub(crate) struct FakeBench {
     pub(crate) treatments: Option<Treatments>,
 }
 
-impl FakeBench {
+impl FakeTestbed {
     pub(crate) fn new() -> Self {
         Self {
             client: small("alpha"),
@@ -173,18 +192,15 @@ pub(crate) fn interval(index: u32, goodput_bps: f64) -> Interval {
     Interval { index, warm_up: index == 0, goodput_bps, client: side.clone(), server: side }
 }
 
-impl Bench for FakeBench {
-    fn describe(&mut self, side: Side) -> Result<HostReport, StudyError> {
-        Ok(match side {
-            Side::Client => self.client.clone(),
-            Side::Server => self.server.clone(),
-        })
+impl Testbed for FakeTestbed {
+    fn describe(&mut self) -> Result<Vec<RunHost>, StudyError> {
+        Ok(pair(&self.client, &self.server))
     }
 
-    fn capture(&mut self, side: Side) -> Result<Vec<u8>, TrialError> {
-        match side {
-            Side::Client => Ok(b"bundle".to_vec()),
-            Side::Server => Err(failed("no room for the bundle")),
+    fn capture(&mut self, host: usize) -> Result<Vec<u8>, TrialError> {
+        match host {
+            0 => Ok(b"bundle".to_vec()),
+            _ => Err(failed("no room for the bundle")),
         }
     }
 
@@ -196,19 +212,43 @@ impl Bench for FakeBench {
         self.treatments.as_ref()
     }
 
-    fn set(&mut self, environment: &Environment, _: Direction) -> Result<Vec<Notice>, TrialError> {
+    fn set(&mut self, environment: &Environment, _: &[&str]) -> Result<Vec<Notice>, TrialError> {
         self.asked.borrow_mut().push(Asked::Set(environment.clone()));
         Ok(Vec::new())
     }
 
     fn reset_delay_lines(&mut self) {}
 
+    fn measure(
+        &mut self,
+        workload: &dyn AnyWorkload,
+        config: &Value,
+        stop: &AtomicBool,
+        on_event: &mut dyn FnMut(Event),
+    ) -> Result<Outcome, TrialError> {
+        match workload.name() {
+            "flow" => self.flow(&FlowConfig::deserialize(config).unwrap(), stop, on_event),
+            "probe" => {
+                self.asked.borrow_mut().push(Asked::Probe);
+                Ok(Outcome::of([Metric::lower("udp-delay-p50", Unit::Nanoseconds, 17e6)]))
+            }
+            "inspect" => Ok(Outcome::default()),
+            other => Err(failed(&format!("no {other} here"))),
+        }
+    }
+
+    fn delay_lines(&mut self) -> Vec<DelayLineStats> {
+        if self.lab.is_some() { vec![self.line.clone()] } else { Vec::new() }
+    }
+}
+
+impl FakeTestbed {
     fn flow(
         &mut self,
         config: &FlowConfig,
         stop: &AtomicBool,
-        on_event: &mut dyn FnMut(BenchEvent),
-    ) -> Result<FlowSummary, TrialError> {
+        on_event: &mut dyn FnMut(Event),
+    ) -> Result<Outcome, TrialError> {
         let place = self.flows().len();
         self.asked.borrow_mut().push(Asked::Flow(Box::new(config.clone())));
         let goodput_bps = (self.answer)(place, config)?;
@@ -221,9 +261,11 @@ impl Bench for FakeBench {
                 complete = false;
                 break;
             }
-            on_event(BenchEvent::Interval(Box::new(interval(index, goodput_bps))));
+            let goodput = Metric::higher("goodput", Unit::BitsPerSecond, goodput_bps);
+            let headline = (index > 0).then_some(goodput);
+            on_event(Event::Sample(Sample::new(&interval(index, goodput_bps), headline).unwrap()));
         }
-        Ok(serde_json::from_value(json!({
+        let summary: FlowSummary = serde_json::from_value(json!({
             "requested": config,
             "client_settings": {"flows": []},
             "server_settings": {"flows": []},
@@ -235,33 +277,13 @@ impl Bench for FakeBench {
             "server_cpu_seconds_per_gb": 0.1,
             "complete": complete,
         }))
-        .unwrap())
-    }
-
-    fn gateways(
-        &mut self,
-        _config: &GatewayConfig,
-        _stop: &AtomicBool,
-    ) -> Result<GatewaySummary, TrialError> {
-        Err(Failure { kind: FailureKind::Unsupported, message: "no gateways".to_owned() }.into())
-    }
-
-    fn probe(&mut self, config: &ProbeConfig, _stop: &AtomicBool) -> Result<ProbeSummary, TrialError> {
-        self.asked.borrow_mut().push(Asked::Probe);
-        Ok(ProbeSummary {
-            requested: config.clone(),
-            directions: Vec::new(),
-            bandwidth_delay_product_bytes: None,
-        })
-    }
-
-    fn delay_lines(&mut self) -> Vec<DelayLineStats> {
-        if self.lab.is_some() { vec![self.line.clone()] } else { Vec::new() }
+        .unwrap();
+        Ok(summary.outcome().unwrap())
     }
 }
 
-impl std::fmt::Debug for FakeBench {
+impl std::fmt::Debug for FakeTestbed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("FakeBench")
+        f.write_str("FakeTestbed")
     }
 }

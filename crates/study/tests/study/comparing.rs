@@ -2,12 +2,12 @@
 
 use std::{path::Path, rc::Rc, sync::atomic::AtomicBool};
 
-use crate::common::FakeBench;
+use crate::common::{FakeTestbed, registry};
 use clearstream_record::Reader;
 use clearstream_schema::flow::FlowConfig;
 use clearstream_study::{
-    CellComparison, Comparison, Metric, PRACTICAL_RATIO, PlanOptions, RunRequest, Runner, Verdict,
-    compare_levels, compare_runs, file,
+    CellComparison, Comparison, PRACTICAL_RATIO, PlanOptions, RunRequest, Runner, Verdict, compare_levels,
+    compare_runs, file,
 };
 use tempfile::TempDir;
 
@@ -28,12 +28,15 @@ window = LEVELS
 fn record(folder: &Path, levels: &str, repetitions: u32, goodput: fn(usize, &FlowConfig) -> f64) -> Reader {
     let text = STUDY.replace("LEVELS", levels).replace("REPETITIONS", &repetitions.to_string());
     let request = RunRequest {
-        study: file::parse(&text, "mine.toml").unwrap(),
+        study: file::parse(&text, "mine.toml", &registry()).unwrap(),
         options: PlanOptions { seed: 3, ..PlanOptions::default() },
+        registry: registry(),
         program_version: String::new(),
     };
-    let bench =
-        FakeBench { answer: Rc::new(move |place, config| Ok(goodput(place, config))), ..FakeBench::new() };
+    let bench = FakeTestbed {
+        answer: Rc::new(move |place, config| Ok(goodput(place, config))),
+        ..FakeTestbed::new()
+    };
     Runner::start(folder, request, bench).unwrap().run(&AtomicBool::new(false), &mut |_| {}).unwrap();
     Reader::open(folder).unwrap()
 }
@@ -73,10 +76,10 @@ fn cell<'a>(comparison: &'a Comparison, window: &str) -> &'a CellComparison {
 #[test]
 fn two_levels_of_one_record_are_compared_in_pairs() {
     let (_folder, run) = of_one_run(12);
-    let comparison = compare_levels(&run, "flows=1", "flows=2", PRACTICAL_RATIO).unwrap();
+    let comparison = compare_levels(&run, "flows=1", "flows=2", None, PRACTICAL_RATIO).unwrap();
     let verdict = |window: &str| {
         let cell = cell(&comparison, window);
-        assert_eq!((cell.metric, cell.pair_count), (Metric::GoodputBps, 12));
+        assert_eq!((cell.metric.name.as_str(), cell.pair_count), ("goodput", 12));
         cell.verdict
     };
     assert_eq!(verdict("1MiB"), Verdict::Worse);
@@ -100,7 +103,7 @@ fn two_levels_of_one_record_are_compared_in_pairs() {
 #[test]
 fn five_repetitions_prove_nothing_about_a_cell_and_say_why() {
     let (_folder, run) = of_one_run(5);
-    let comparison = compare_levels(&run, "flows=1", "flows=2", PRACTICAL_RATIO).unwrap();
+    let comparison = compare_levels(&run, "flows=1", "flows=2", None, PRACTICAL_RATIO).unwrap();
     let faster = cell(&comparison, "3MiB");
     assert_eq!(faster.verdict, Verdict::Unknown);
     assert_eq!(faster.confidence_ratio, Some(0.9375));
@@ -115,7 +118,7 @@ fn five_repetitions_prove_nothing_about_a_cell_and_say_why() {
 fn what_is_no_level_is_named_with_those_there_are() {
     let (_folder, run) = of_one_run(1);
     let error = |base: &str, changed: &str| {
-        compare_levels(&run, base, changed, PRACTICAL_RATIO).unwrap_err().to_string()
+        compare_levels(&run, base, changed, None, PRACTICAL_RATIO).unwrap_err().to_string()
     };
     assert!(
         error("flows=1", "flows=8").contains("has no flows=8; it has flows=1|2"),
@@ -133,7 +136,7 @@ fn two_runs_one_after_the_other_claim_nothing_and_say_what_would() {
     let base = record(&folder.path().join("base"), THREE, 6, steady);
     std::thread::sleep(std::time::Duration::from_millis(5));
     let changed = record(&folder.path().join("changed"), THREE, 6, tuned);
-    let comparison = compare_runs(&[base], &[changed], PRACTICAL_RATIO).unwrap();
+    let comparison = compare_runs(&[base], &[changed], None, PRACTICAL_RATIO).unwrap();
     assert_eq!(comparison.cells.len(), 3);
     assert!(comparison.cells.iter().all(|cell| cell.verdict == Verdict::Unknown && cell.low_ratio.is_none()));
     assert!((cell(&comparison, "3MiB").median_ratio - 1.2).abs() < 0.02, "shown, not claimed");
@@ -147,13 +150,16 @@ fn only_common_cells_are_compared() {
     let folder = TempDir::new().unwrap();
     let base = record(&folder.path().join("base"), THREE, 2, steady);
     let changed = record(&folder.path().join("changed"), "[\"3MiB\", \"4MiB\"]", 2, steady);
-    let comparison = compare_runs(&[base], &[changed], PRACTICAL_RATIO).unwrap();
+    let comparison = compare_runs(&[base], &[changed], None, PRACTICAL_RATIO).unwrap();
     assert_eq!(comparison.cells.len(), 1);
     assert_eq!(comparison.unmatched_count, 3);
     let text = serde_json::to_string(&comparison).unwrap();
-    for key in
-        ["\"metric\":\"goodput_bps\"", "\"median_ratio\"", "\"probability_ratio\"", "\"unmatched_count\":3"]
-    {
+    for key in [
+        "\"metric\":\"goodput\",\"unit\":\"b/s\"",
+        "\"median_ratio\"",
+        "\"probability_ratio\"",
+        "\"unmatched_count\":3",
+    ] {
         assert!(text.contains(key), "{key}: {text}");
     }
 }

@@ -2,16 +2,20 @@
 
 use std::{net::IpAddr, path::Path, sync::atomic::AtomicBool};
 
+use crate::common::registry;
 use clearstream_control::{EventSender, Handler, Peer, agent::CAPTURE_CHUNK_BYTES, encoding, memory_pair};
 use clearstream_flow::FlowAgent;
 use clearstream_host::{HostRoot, inspect};
 use clearstream_probe::Responder;
-use clearstream_record::{Reader, Side};
+use clearstream_record::Reader;
 use clearstream_schema::{
     control::{AgentEvent, Failure, Reply, Request},
+    flow::{FLOW_SUMMARY_SCHEMA, FlowSummary, Interval},
+    probe::{PROBE_SUMMARY_SCHEMA, ProbeSummary},
     record::{TrialDocument, TrialOutcome},
 };
-use clearstream_study::{EndReason, PeerBench, PlanOptions, RunEnd, RunRequest, Runner, file};
+use clearstream_study::{EndReason, HostTestbed, PlanOptions, RunEnd, RunRequest, Runner, file};
+use clearstream_workload::HostSet;
 use tempfile::TempDir;
 
 const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
@@ -102,13 +106,18 @@ impl Handler for Agent {
 
 fn run(folder: &Path, text: &str) -> RunEnd {
     let (mut client, mut server) = agents();
-    let bench = PeerBench::new(&mut client, &mut server, LOOPBACK, Some(LOOPBACK), None);
+    let testbed = testbed(&mut client, &mut server);
     let request = RunRequest {
-        study: file::parse(text, "short.toml").unwrap(),
+        study: file::parse(text, "short.toml", &registry()).unwrap(),
         options: PlanOptions { seed: 2, ..PlanOptions::default() },
+        registry: registry(),
         program_version: "0.1.0".to_owned(),
     };
-    Runner::start(folder, request, bench).unwrap().run(&AtomicBool::new(false), &mut |_| {}).unwrap()
+    Runner::start(folder, request, testbed).unwrap().run(&AtomicBool::new(false), &mut |_| {}).unwrap()
+}
+
+fn testbed<'a>(client: &'a mut Peer, server: &'a mut Peer) -> HostTestbed<'a> {
+    HostTestbed::new(HostSet::pair((client, Some(LOOPBACK)), (server, LOOPBACK), None), registry())
 }
 
 fn agents() -> (Peer, Peer) {
@@ -135,25 +144,37 @@ fn real_agents_leave_a_whole_record() {
         })
         .collect();
     assert_eq!((end.done_count, end.failed_count), (1 + 1 + 4, 1), "{failures:?}");
-    assert!(!reader.run().client.processing_units.is_empty());
-    assert_eq!(std::fs::read(reader.capture(Side::Server).unwrap()).unwrap(), bundle());
+    assert!(!reader.run().host("client").unwrap().processing_units.is_empty());
+    assert_eq!(std::fs::read(reader.capture("server").unwrap()).unwrap(), bundle());
     let trials: Vec<TrialDocument> = reader.trials().unwrap().collect::<Result<_, _>>().unwrap();
     for trial in &trials {
-        match &trial.outcome {
-            TrialOutcome::Flow(summary) => {
-                assert!(summary.complete && summary.goodput_bps > 0.0);
-                let samples: Vec<_> = reader.samples(trial).unwrap().collect::<Result<_, _>>().unwrap();
+        let outcome = match &trial.outcome {
+            TrialOutcome::Measured(outcome) => outcome,
+            TrialOutcome::Failed(failure) => {
+                assert_eq!(trial.experiment, "taken");
+                assert!(failure.message.contains(&port.to_string()), "{failure}");
+                continue;
+            }
+        };
+        assert!(outcome.complete);
+        match trial.workload.as_str() {
+            "flow" => {
+                let summary: FlowSummary = outcome.detail(FLOW_SUMMARY_SCHEMA).unwrap().unwrap();
+                assert!(summary.goodput_bps > 0.0);
+                assert_eq!(outcome.metric("goodput").unwrap().value, summary.goodput_bps);
+                let samples: Vec<Interval> =
+                    reader.samples(trial).unwrap().collect::<Result<_, _>>().unwrap();
                 assert!(samples.len() >= 6, "{}", samples.len());
                 assert!(trial.steady.is_some());
                 assert_eq!(u64::from(summary.requested.flows), trial.factors["flows"].as_u64().unwrap());
             }
-            TrialOutcome::Probe(summary) => assert_eq!(summary.directions.len(), 2),
-            TrialOutcome::Gateways(_) => panic!("there is no lab"),
-            TrialOutcome::Inspect => assert_eq!(trial.experiment, "hosts"),
-            TrialOutcome::Failed(failure) => {
-                assert_eq!(trial.experiment, "taken");
-                assert!(failure.message.contains(&port.to_string()), "{failure}");
+            "probe" => {
+                let summary: ProbeSummary = outcome.detail(PROBE_SUMMARY_SCHEMA).unwrap().unwrap();
+                assert_eq!(summary.directions.len(), 2);
+                let p50 = summary.directions[0].udp.as_ref().unwrap().p50_ns;
+                assert_eq!(outcome.headline().unwrap().value, p50 as f64);
             }
+            other => assert_eq!((other, trial.experiment.as_str()), ("inspect", "hosts")),
         }
     }
 }
@@ -166,9 +187,9 @@ fn resuming_a_whole_run_measures_nothing_again() {
     run(&path, text);
     let before = std::fs::read(path.join("trials.jsonl")).unwrap();
     let (mut client, mut server) = agents();
-    let bench = PeerBench::new(&mut client, &mut server, LOOPBACK, Some(LOOPBACK), None);
-    let study = file::parse(text, "short.toml").unwrap();
-    let end = Runner::resume(&path, Some(&study), bench)
+    let testbed = testbed(&mut client, &mut server);
+    let study = file::parse(text, "short.toml", &registry()).unwrap();
+    let end = Runner::resume(&path, Some(&study), &registry(), testbed)
         .unwrap()
         .run(&AtomicBool::new(false), &mut |_| {})
         .unwrap();

@@ -2,14 +2,28 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::common::{magny_cours, nehalem, small};
-use clearstream_schema::{TimeSpan, study::StudyFile};
-use clearstream_study::{Mode, Plan, PlanOptions, StudyError, file, interrupt_core, plan};
+use crate::common::{magny_cours, nehalem, pair, registry, small};
+use clearstream_schema::{TimeSpan, flow::FlowConfig, host::HostReport, study::StudyFile};
+use clearstream_study::{Cell, Mode, Plan, PlanOptions, StudyError, file, interrupt_core};
 use proptest::prelude::*;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 fn built_in() -> StudyFile {
-    file::load("clearstream-40ge").unwrap()
+    file::load("clearstream-40ge", &registry()).unwrap()
+}
+
+fn plan(
+    study: &StudyFile,
+    options: &PlanOptions,
+    client: &HostReport,
+    server: &HostReport,
+) -> Result<Plan, StudyError> {
+    clearstream_study::plan(study, options, &pair(client, server), &registry())
+}
+
+fn flow(cell: &Cell) -> FlowConfig {
+    FlowConfig::deserialize(&cell.config).unwrap()
 }
 
 fn only(name: &str, mode: Mode, in_lab: bool) -> PlanOptions {
@@ -33,8 +47,8 @@ fn the_full_matrix_is_the_papers() {
     let plan = plan(&built_in(), &only("pin-matrix", Mode::Full, false), &client, &server).unwrap();
     assert_eq!(plan.trials.len(), 64, "8 x 8 measurements (TNC 2011, section 3)");
     let cell = &plan.experiments[0].cells[0];
-    assert_eq!(cell.flow.duration, TimeSpan::from_seconds(300), "each over 5 minutes");
-    assert!(cell.flow.source_port.is_some(), "from a fixed source port");
+    assert_eq!(flow(cell).duration, TimeSpan::from_seconds(300), "each over 5 minutes");
+    assert!(flow(cell).source_port.is_some(), "from a fixed source port");
     let big = plan_of(&built_in(), &only("pin-matrix", Mode::Full, false), "amd");
     assert_eq!(big.trials.len(), 48 * 48);
 }
@@ -112,7 +126,7 @@ figure = "throughput"
 [experiment.factors]
 mtu = [1500, 9000]
 "#;
-    let study = file::parse(text, "mine.toml").unwrap();
+    let study = file::parse(text, "mine.toml", &registry()).unwrap();
     let error = plan(&study, &PlanOptions::default(), &small("a"), &small("b")).unwrap_err();
     assert!(matches!(&error, StudyError::LabOnly { factor, .. } if factor == "mtu"), "{error}");
     assert!(error.to_string().contains("--lab"), "{error}");
@@ -123,9 +137,12 @@ mtu = [1500, 9000]
 
 #[test]
 fn gateways_are_for_labs_and_their_options_are_checked() {
-    let study = file::load("native-client").unwrap();
+    let study = file::load("native-client", &registry()).unwrap();
     let error = plan(&study, &PlanOptions::default(), &small("a"), &small("b")).unwrap_err();
-    assert!(matches!(&error, StudyError::LabWorkload { experiment } if experiment == "shares"), "{error}");
+    assert!(
+        matches!(&error, StudyError::LabWorkload { experiment, .. } if experiment == "shares"),
+        "{error}"
+    );
     let options = PlanOptions { in_lab: true, ..PlanOptions::default() };
     let plan = plan(&study, &options, &small("a"), &small("b")).unwrap();
     let cells: Vec<usize> = plan.experiments.iter().map(|experiment| experiment.cells.len()).collect();
@@ -143,13 +160,13 @@ fn gateways_are_for_labs_and_their_options_are_checked() {
              [experiment.gateways]\n{option}\n"
         )
     };
-    assert!(file::parse(&text("watch = true"), "mine.toml").is_ok());
+    assert!(file::parse(&text("watch = true"), "mine.toml", &registry()).is_ok());
     for (option, words) in [
         ("wacth = true", "did you mean `watch`"),
         ("failure = \"silence\"", "did you mean `silent`"),
         ("settle = \"long\"", "17ms"),
     ] {
-        let message = file::parse(&text(option), "mine.toml").unwrap_err().to_string();
+        let message = file::parse(&text(option), "mine.toml", &registry()).unwrap_err().to_string();
         assert!(message.starts_with("mine.toml:11: ") && message.contains(words), "{message}");
     }
 }
@@ -203,7 +220,7 @@ fn the_quick_demo_fits_into_three_minutes() {
 fn times_of_centuries_add_up_to_the_longest_time() {
     let mut study = built_in();
     for experiment in &mut study.experiments {
-        experiment.flow.insert("duration".to_owned(), json!("18446744073s"));
+        experiment.options.set("flow", "duration", json!("18446744073s"));
     }
     let plan =
         plan(&study, &only("window", Mode::Standard, false), &nehalem("one"), &nehalem("two")).unwrap();

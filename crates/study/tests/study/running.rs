@@ -1,4 +1,4 @@
-//! The runner on a bench without hosts: what is recorded, kept, skipped, resumed.
+//! The runner on a testbed without hosts: what is recorded, kept, skipped, resumed.
 
 use std::{
     collections::BTreeSet,
@@ -8,18 +8,19 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use crate::common::{Asked, FakeBench, failed, lab, magny_cours};
+use crate::common::{Asked, FakeTestbed, failed, lab, magny_cours, registry};
 use clearstream_record::{Reader, RecordError};
 use clearstream_schema::{
     TimeSpan,
+    flow::Interval,
     lab::{DELAY_LINE_LIMIT_NOTICE, DelayLineStats},
     record::{Treatments, TrialDocument, TrialOutcome},
     study::StudyFile,
 };
 use clearstream_study::{
-    EndReason, PlanOptions, RunEnd, RunRequest, Runner, SkipReason, Steering, StudyError, StudyEvent,
-    TrialError, file,
+    EndReason, PlanOptions, RunEnd, RunRequest, Runner, SkipReason, Steering, StudyError, StudyEvent, file,
 };
+use clearstream_workload::TrialError;
 use tempfile::TempDir;
 
 /// Three windows, three times.
@@ -39,24 +40,25 @@ window = ["1MiB", "2MiB", "3MiB"]
 
 fn request(text: &str) -> RunRequest {
     RunRequest {
-        study: file::parse(text, "mine.toml").unwrap(),
+        study: file::parse(text, "mine.toml", &registry()).unwrap(),
         options: PlanOptions { seed: 7, ..PlanOptions::default() },
+        registry: registry(),
         program_version: "0.1.0".to_owned(),
     }
 }
 
-fn run(folder: &Path, text: &str, bench: &FakeBench) -> RunEnd {
+fn run(folder: &Path, text: &str, bench: &FakeTestbed) -> RunEnd {
     let runner = Runner::start(folder, request(text), bench.clone()).unwrap();
     runner.run(&AtomicBool::new(false), &mut |_| {}).unwrap()
 }
 
-fn resume(folder: &Path, bench: &FakeBench) -> RunEnd {
-    let runner = Runner::resume(folder, Some(&study()), bench.clone()).unwrap();
+fn resume(folder: &Path, bench: &FakeTestbed) -> RunEnd {
+    let runner = Runner::resume(folder, Some(&study()), &registry(), bench.clone()).unwrap();
     runner.run(&AtomicBool::new(false), &mut |_| {}).unwrap()
 }
 
 fn study() -> StudyFile {
-    file::parse(STUDY, "mine.toml").unwrap()
+    file::parse(STUDY, "mine.toml", &registry()).unwrap()
 }
 
 fn recorded(folder: &Path) -> Vec<TrialDocument> {
@@ -71,19 +73,19 @@ fn notices(folder: &Path) -> Vec<String> {
 fn a_run_leaves_every_trial_with_its_samples() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("run");
-    let end = run(&path, STUDY, &FakeBench::new());
+    let end = run(&path, STUDY, &FakeTestbed::new());
     assert_eq!((end.reason, end.planned_count, end.done_count), (EndReason::Complete, 9, 9));
     let reader = Reader::open(&path).unwrap();
     let trials = recorded(&path);
     assert_eq!(trials.iter().map(|trial| trial.trial).collect::<Vec<_>>(), (0..9).collect::<Vec<_>>());
     for trial in &trials {
-        assert_eq!(reader.samples(trial).unwrap().count(), 6);
+        assert_eq!(reader.samples::<Interval>(trial).unwrap().count(), 6);
         assert_eq!(trial.steady, Some(true), "five equal values after the warm-up");
         assert!(trial.started.ends_with('Z') && trial.started.contains('T'), "{}", trial.started);
     }
     assert!(reader.run().ended.is_some());
-    assert!(reader.capture(clearstream_record::Side::Client).is_some());
-    assert!(reader.capture(clearstream_record::Side::Server).is_none());
+    assert!(reader.capture("client").is_some());
+    assert!(reader.capture("server").is_none());
     assert!(notices(&path).contains(&"capture-missing".to_owned()), "a missing capture is told, not fatal");
 }
 
@@ -91,13 +93,13 @@ fn a_run_leaves_every_trial_with_its_samples() {
 fn a_failed_trial_does_not_end_the_study_and_is_tried_again_by_resuming() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("run");
-    let mut bench = FakeBench::new();
+    let mut bench = FakeTestbed::new();
     bench.answer = Rc::new(|place, _| if place == 4 { Err(failed("port in use")) } else { Ok(1e9) });
     let end = run(&path, STUDY, &bench);
     assert_eq!((end.reason, end.done_count, end.failed_count), (EndReason::Complete, 8, 1));
     let trials = recorded(&path);
     assert!(matches!(&trials[4].outcome, TrialOutcome::Failed(failure) if failure.message == "port in use"));
-    let again = FakeBench::new();
+    let again = FakeTestbed::new();
     let end = resume(&path, &again);
     assert_eq!((end.done_count, end.failed_count), (9, 0));
     assert_eq!(again.flows().len(), 1, "only the failed one");
@@ -110,17 +112,21 @@ fn a_failed_trial_does_not_end_the_study_and_is_tried_again_by_resuming() {
 fn stopping_keeps_the_samples_and_resuming_keeps_order_and_seed() {
     let folder = TempDir::new().unwrap();
     let (whole, cut) = (folder.path().join("whole"), folder.path().join("cut"));
-    let reference = FakeBench::new();
+    let reference = FakeTestbed::new();
     run(&whole, STUDY, &reference);
-    let stopped = FakeBench { stop_in: Some(3), ..FakeBench::new() };
+    let stopped = FakeTestbed { stop_in: Some(3), ..FakeTestbed::new() };
     let end = run(&cut, STUDY, &stopped);
     assert_eq!((end.reason, end.done_count), (EndReason::Stopped, 3));
     let partial = recorded(&cut).pop().unwrap();
-    assert!(matches!(&partial.outcome, TrialOutcome::Flow(summary) if !summary.complete));
-    assert_eq!(Reader::open(&cut).unwrap().samples(&partial).unwrap().count(), 2, "samples taken so far");
-    let again = FakeBench::new();
+    assert!(!partial.outcome.measured().unwrap().complete);
+    assert_eq!(
+        Reader::open(&cut).unwrap().samples::<Interval>(&partial).unwrap().count(),
+        2,
+        "samples taken so far"
+    );
+    let again = FakeTestbed::new();
     assert_eq!(resume(&cut, &again).reason, EndReason::Complete);
-    let windows = |bench: &FakeBench| bench.flows().iter().map(|flow| flow.window).collect::<Vec<_>>();
+    let windows = |bench: &FakeTestbed| bench.flows().iter().map(|flow| flow.window).collect::<Vec<_>>();
     assert_eq!(windows(&again), windows(&reference)[3..], "the same order goes on");
     assert_eq!(recorded(&cut).len(), 9);
 }
@@ -129,32 +135,32 @@ fn stopping_keeps_the_samples_and_resuming_keeps_order_and_seed() {
 fn a_lost_agent_ends_the_run_which_can_be_resumed() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("run");
-    let mut bench = FakeBench::new();
+    let mut bench = FakeTestbed::new();
     bench.answer =
         Rc::new(|place, _| if place == 2 { Err(TrialError::lost("beta is gone")) } else { Ok(1e9) });
     let end = run(&path, STUDY, &bench);
     assert_eq!(end.reason, EndReason::Lost("beta is gone".to_owned()));
     assert_eq!(bench.flows().len(), 3, "nothing is tried on a lost agent");
     assert!(notices(&path).contains(&"peer-lost".to_owned()));
-    assert_eq!(resume(&path, &FakeBench::new()).done_count, 9);
+    assert_eq!(resume(&path, &FakeTestbed::new()).done_count, 9);
 }
 
 #[test]
 fn resuming_refuses_what_is_not_what_it_was_and_says_what() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("run");
-    run(&path, STUDY, &FakeBench { stop_in: Some(1), ..FakeBench::new() });
-    let refused = |study: Option<&StudyFile>, bench: FakeBench| {
-        let error = Runner::resume(&path, study, bench).unwrap_err();
+    run(&path, STUDY, &FakeTestbed { stop_in: Some(1), ..FakeTestbed::new() });
+    let refused = |study: Option<&StudyFile>, bench: FakeTestbed| {
+        let error = Runner::resume(&path, study, &registry(), bench).unwrap_err();
         assert!(matches!(error, StudyError::Changed { .. }), "{error}");
         error.to_string()
     };
-    let changed = file::parse(&STUDY.replace("3MiB", "4MiB"), "mine.toml").unwrap();
-    let message = refused(Some(&changed), FakeBench::new());
+    let changed = file::parse(&STUDY.replace("3MiB", "4MiB"), "mine.toml", &registry()).unwrap();
+    let message = refused(Some(&changed), FakeTestbed::new());
     assert!(message.contains("experiment window was changed"), "{message}");
-    let message = refused(None, FakeBench { server: magny_cours("beta"), ..FakeBench::new() });
+    let message = refused(None, FakeTestbed { server: magny_cours("beta"), ..FakeTestbed::new() });
     assert!(message.contains("the server's set of cores was 0-1, is 0-47"), "{message}");
-    let message = refused(None, FakeBench { lab: Some(lab("wan")), ..FakeBench::new() });
+    let message = refused(None, FakeTestbed { lab: Some(lab("wan")), ..FakeTestbed::new() });
     assert!(message.contains("it ran on real hosts, not in the lab wan"), "{message}");
     assert!(!message.contains("server"), "what did not change is not told: {message}");
 }
@@ -163,8 +169,8 @@ fn resuming_refuses_what_is_not_what_it_was_and_says_what() {
 fn a_second_start_in_the_same_folder_is_refused() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("run");
-    run(&path, STUDY, &FakeBench::new());
-    let error = Runner::start(&path, request(STUDY), FakeBench::new()).unwrap_err();
+    run(&path, STUDY, &FakeTestbed::new());
+    let error = Runner::start(&path, request(STUDY), FakeTestbed::new()).unwrap_err();
     assert!(matches!(error, StudyError::Record(RecordError::Exists { .. })), "{error}");
 }
 
@@ -172,7 +178,7 @@ fn a_second_start_in_the_same_folder_is_refused() {
 fn a_full_disk_ends_the_run_clearly_and_keeps_what_was_written() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("run");
-    let bench = FakeBench::new();
+    let bench = FakeTestbed::new();
     let runner = Runner::start(&path, request(STUDY), bench.clone()).unwrap();
     // full(4): every write to /dev/full fails with ENOSPC.
     symlink("/dev/full", path.join("samples/000004.jsonl")).unwrap();
@@ -183,7 +189,7 @@ fn a_full_disk_ends_the_run_clearly_and_keeps_what_was_written() {
     assert!(stop.load(Ordering::Relaxed), "the running trial was ended");
     assert_eq!(recorded(&path).len(), 4);
     std::fs::remove_file(path.join("samples/000004.jsonl")).unwrap();
-    assert_eq!(resume(&path, &FakeBench::new()).done_count, 9);
+    assert_eq!(resume(&path, &FakeTestbed::new()).done_count, 9);
 }
 
 #[test]
@@ -191,7 +197,7 @@ fn precise_cells_are_not_repeated() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("run");
     let text = STUDY.replace("repetitions = 3", "repetitions = 20\nprecision-ratio = 0.05");
-    let mut bench = FakeBench::new();
+    let mut bench = FakeTestbed::new();
     // The 3 MiB cell scatters by 40 %, the others not at all.
     bench.answer = Rc::new(|place, config| {
         let wild = config.window.is_some_and(|window| window.0 == 3 << 20);
@@ -219,7 +225,7 @@ fn precise_cells_are_not_repeated() {
 #[test]
 fn the_time_left_shrinks_and_positions_count_up() {
     let folder = TempDir::new().unwrap();
-    let runner = Runner::start(&folder.path().join("run"), request(STUDY), FakeBench::new()).unwrap();
+    let runner = Runner::start(&folder.path().join("run"), request(STUDY), FakeTestbed::new()).unwrap();
     let (mut lefts, mut positions, mut estimates) = (Vec::new(), Vec::new(), 0);
     runner
         .run(&AtomicBool::new(false), &mut |event| match event {
@@ -243,7 +249,7 @@ fn the_lab_is_set_for_each_cell_and_put_back() {
     let folder = TempDir::new().unwrap();
     let text = STUDY
         .replace("window = [\"1MiB\", \"2MiB\", \"3MiB\"]", "mtu = [1500]\nreceive-steering = [1, \"off\"]");
-    let bench = FakeBench { lab: Some(lab("wan")), ..FakeBench::new() };
+    let bench = FakeTestbed { lab: Some(lab("wan")), ..FakeTestbed::new() };
     let end = run(&folder.path().join("run"), &text, &bench);
     assert_eq!(end.done_count, 6);
     let sets: Vec<_> = bench
@@ -267,15 +273,15 @@ fn the_lab_is_set_for_each_cell_and_put_back() {
 }
 
 fn delay_line_notices(trial: &TrialDocument) -> usize {
-    let TrialOutcome::Flow(summary) = &trial.outcome else { return 0 };
-    summary.notices.iter().filter(|notice| notice.id == DELAY_LINE_LIMIT_NOTICE).count()
+    let outcome = trial.outcome.measured().unwrap();
+    outcome.notices.iter().filter(|notice| notice.id == DELAY_LINE_LIMIT_NOTICE).count()
 }
 
 #[test]
 fn a_trial_that_the_delay_line_limited_is_marked() {
     let folder = TempDir::new().unwrap();
     let line = DelayLineStats { relay_dropped_count: 3, relay_limited: true, ..DelayLineStats::default() };
-    let bench = FakeBench { lab: Some(lab("wan")), line, ..FakeBench::new() };
+    let bench = FakeTestbed { lab: Some(lab("wan")), line, ..FakeTestbed::new() };
     run(&folder.path().join("run"), STUDY, &bench);
     let trials = recorded(&folder.path().join("run"));
     assert!(!trials.is_empty());
@@ -287,11 +293,12 @@ fn the_built_in_study_runs_through_on_a_bench_without_hosts() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("run");
     let request = RunRequest {
-        study: file::load("clearstream-40ge").unwrap(),
+        study: file::load("clearstream-40ge", &registry()).unwrap(),
         options: PlanOptions { mode: clearstream_study::Mode::Quick, seed: 1, ..PlanOptions::default() },
+        registry: registry(),
         program_version: "0.1.0".to_owned(),
     };
-    let bench = FakeBench { lab: Some(lab("wan-1650km")), ..FakeBench::new() };
+    let bench = FakeTestbed { lab: Some(lab("wan-1650km")), ..FakeTestbed::new() };
     let end =
         Runner::start(&path, request, bench).unwrap().run(&AtomicBool::new(false), &mut |_| {}).unwrap();
     assert_eq!(end.done_count, end.planned_count);
@@ -304,16 +311,16 @@ fn the_built_in_study_runs_through_on_a_bench_without_hosts() {
 fn a_lucky_narrow_range_does_not_stop_repeating() {
     let folder = TempDir::new().unwrap();
     let text = STUDY.replace("repetitions = 3", "repetitions = 8\nprecision-ratio = 0.05");
-    let mut bench = FakeBench::new();
+    let mut bench = FakeTestbed::new();
     // Five trials of each cell agree by luck, the others do not.
     bench.answer = Rc::new(|place, _| Ok(if place < 15 { 20e9 } else { 16e9 + (place % 2) as f64 * 8e9 }));
     let end = run(&folder.path().join("run"), &text, &bench);
     assert_eq!((end.done_count, end.skipped_count), (24, 0));
 }
 
-fn treated() -> FakeBench {
+fn treated() -> FakeTestbed {
     let commands = Treatments { before: "sysctl -q -w a=1".to_owned(), after: "sysctl -q -w a=2".to_owned() };
-    FakeBench { treatments: Some(commands), ..FakeBench::new() }
+    FakeTestbed { treatments: Some(commands), ..FakeTestbed::new() }
 }
 
 #[test]
@@ -338,6 +345,7 @@ fn both_treatments_of_a_cell_are_measured_one_after_the_other_in_a_random_order(
         &Reader::open(&path).unwrap(),
         "treatment=before",
         "treatment=after",
+        None,
         0.05,
     )
     .unwrap();
@@ -349,8 +357,9 @@ fn both_treatments_of_a_cell_are_measured_one_after_the_other_in_a_random_order(
 fn a_run_of_two_treatments_goes_on_with_the_same_two_only() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("run");
-    run(&path, STUDY, &FakeBench { stop_in: Some(3), ..treated() });
-    let error = Runner::resume(&path, Some(&study()), FakeBench::new()).unwrap_err().to_string();
+    run(&path, STUDY, &FakeTestbed { stop_in: Some(3), ..treated() });
+    let error =
+        Runner::resume(&path, Some(&study()), &registry(), FakeTestbed::new()).unwrap_err().to_string();
     assert!(error.contains("it ran with --before 'sysctl -q -w a=1'"), "{error}");
     assert_eq!(resume(&path, &treated()).done_count, 18);
 }
@@ -359,7 +368,7 @@ fn a_run_of_two_treatments_goes_on_with_the_same_two_only() {
 fn too_few_repetitions_to_prove_anything_are_named_before_the_run_and_in_its_record() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("run");
-    let runner = Runner::start(&path, request(STUDY), FakeBench::new()).unwrap();
+    let runner = Runner::start(&path, request(STUDY), FakeTestbed::new()).unwrap();
     let planned: Vec<_> =
         runner.plan().notices.iter().filter(|notice| notice.id == "proves-nothing").collect();
     assert_eq!(planned.len(), 1);
@@ -372,10 +381,11 @@ fn too_few_repetitions_to_prove_anything_are_named_before_the_run_and_in_its_rec
     runner.run(&AtomicBool::new(false), &mut |_| {}).unwrap();
     assert!(notices(&path).contains(&"proves-nothing".to_owned()));
     let enough = STUDY.replace("repetitions = 3", "repetitions = 6");
-    let runner = Runner::start(&folder.path().join("six"), request(&enough), FakeBench::new()).unwrap();
+    let runner = Runner::start(&folder.path().join("six"), request(&enough), FakeTestbed::new()).unwrap();
     assert!(runner.plan().notices.is_empty(), "{:?}", runner.plan().notices);
     // Two factors: pairs of one are repeated over the levels of the other.
     let crossed = STUDY.replace("window = [", "flows = [1, 2]\nwindow = [").replace("\"1MiB\", ", "");
-    let runner = Runner::start(&folder.path().join("crossed"), request(&crossed), FakeBench::new()).unwrap();
+    let runner =
+        Runner::start(&folder.path().join("crossed"), request(&crossed), FakeTestbed::new()).unwrap();
     assert!(runner.plan().notices.is_empty(), "3 repetitions x 2 windows: {:?}", runner.plan().notices);
 }

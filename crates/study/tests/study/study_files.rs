@@ -1,5 +1,6 @@
 //! Study files: the built-in one is right, wrong ones say where and what.
 
+use crate::common::registry;
 use clearstream_schema::study::{Figure, StudyFile};
 use clearstream_study::{StudyError, file};
 use proptest::prelude::*;
@@ -23,14 +24,14 @@ sender-cores = "every-core"
 
 #[test]
 fn the_good_one_is_read() {
-    let study = file::parse(GOOD, "mine.toml").unwrap();
+    let study = file::parse(GOOD, "mine.toml", &registry()).unwrap();
     assert_eq!(study.experiments[0].factors.len(), 2);
 }
 
 /// Replaces a line and tells what the reader says of it.
 fn complaint(from: &str, to: &str) -> String {
     assert!(GOOD.contains(from), "{from}");
-    file::parse(&GOOD.replacen(from, to, 1), "mine.toml").unwrap_err().to_string()
+    file::parse(&GOOD.replacen(from, to, 1), "mine.toml", &registry()).unwrap_err().to_string()
 }
 
 #[test]
@@ -103,21 +104,21 @@ fn two_experiments_of_one_name_are_refused() {
     let doubled = format!(
         "{GOOD}\n[[experiment]]\nname = \"window\"\ntitle = \"W\"\nworkload = \"probe\"\nfigure = \"delay\"\n"
     );
-    let message = file::parse(&doubled, "mine.toml").unwrap_err().to_string();
+    let message = file::parse(&doubled, "mine.toml", &registry()).unwrap_err().to_string();
     assert!(message.starts_with("mine.toml:18: name: "), "{message}");
 }
 
 #[test]
 fn unknown_names_and_unreadable_files_are_told_apart() {
-    let error = file::load("clearstream-40gb").unwrap_err();
+    let error = file::load("clearstream-40gb", &registry()).unwrap_err();
     assert!(matches!(error, StudyError::Unknown { .. }), "{error}");
     assert!(error.to_string().contains("did you mean `clearstream-40ge`"), "{error}");
-    let error = file::load("/").unwrap_err();
+    let error = file::load("/", &registry()).unwrap_err();
     assert!(matches!(error, StudyError::Read { .. }), "{error}");
 }
 
 fn built_in() -> StudyFile {
-    file::load("clearstream-40ge").unwrap()
+    file::load("clearstream-40ge", &registry()).unwrap()
 }
 
 #[test]
@@ -153,20 +154,20 @@ fn published_figures_are_as_printed() {
     let published =
         |name: &str| &study.experiments.iter().find(|experiment| experiment.name == name).unwrap().published;
     let local = published("local-throughput");
-    assert_eq!((local[0].low_gbps, local[0].high_gbps), (Some(20.7), Some(23.3)));
-    assert_eq!(local[1].high_gbps, Some(25.3));
-    assert_eq!(local[3].high_gbps, Some(32.0));
+    assert_eq!((local[0].low, local[0].high), (Some(20.7), Some(23.3)));
+    assert_eq!(local[1].high, Some(25.3));
+    assert_eq!(local[3].high, Some(32.0));
     let knee = &published("window")[0];
     // No goodput: the 19 Gb/s of the printed 40.38 MB (19 Gb/s x 17 ms / 8, rounded) are assumed.
-    assert_eq!((knee.low_gbps, knee.high_gbps), (None, None));
+    assert_eq!((knee.low, knee.high), (None, None));
     assert_eq!(knee.factors["window"], "40.38MB");
     assert!((19e9 * 17e-3 / 8.0 / 1e6 - 40.38f64).abs() < 0.01);
-    assert_eq!(published("live-traffic")[0].high_gbps, Some(11.0));
+    assert_eq!(published("live-traffic")[0].high, Some(11.0));
     // That more flows add nothing is in the report, 25.3 Gb/s in the other paper only.
     assert!(local[2].label.contains("more than two flows") && local[2].source == "report, section 4");
-    assert_eq!((local[2].low_gbps, local[2].high_gbps), (None, None));
+    assert_eq!((local[2].low, local[2].high), (None, None));
     // Table II: 3654.27 MB/s; table III: 8867.00.
-    let gateways = file::load("native-client").unwrap();
+    let gateways = file::load("native-client", &registry()).unwrap();
     let goodput = gateways.experiments.iter().find(|experiment| experiment.name == "goodput").unwrap();
     let label = &goodput.published[0].label;
     assert!(label.contains("8867 MB/s") && label.contains("3654 MB/s"), "{label}");
@@ -188,7 +189,7 @@ proptest! {
     /// Whatever the file says, the answer is a study or one line with file and line.
     #[test]
     fn damage_is_answered_never_with_a_panic(text in damaged()) {
-        if let Err(error) = file::parse(&text, "mine.toml") {
+        if let Err(error) = file::parse(&text, "mine.toml", &registry()) {
             let message = error.to_string();
             prop_assert!(message.starts_with("mine.toml:"), "{message}");
             prop_assert!(!message.contains('\n'), "{message}");

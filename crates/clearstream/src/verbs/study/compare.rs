@@ -5,32 +5,33 @@ use std::path::{Path, PathBuf};
 use clearstream_record::Reader;
 use clearstream_schema::record::TREATMENT;
 use clearstream_study::{
-    CellComparison, CompareError, Comparison, EffectComparison, LevelEffect, Metric, PRACTICAL_RATIO,
-    Pairing, Verdict, compare_levels, compare_runs,
+    CellComparison, CompareError, Comparison, EffectComparison, LevelEffect, PRACTICAL_RATIO, Pairing,
+    Verdict, compare_levels, compare_runs,
 };
 
 use crate::{
     exit::CommandError,
-    output::{
-        self,
-        quantity::{rate, time},
-        table::table,
-        tune::fold,
-    },
+    output::{self, table::table, tune::fold},
 };
 
 /// Two levels of a run, or the runs of two sides.
-pub(super) fn run(first: &Path, second: &str, level: Option<&str>, json: bool) -> Result<(), CommandError> {
+pub(super) fn run(
+    first: &Path,
+    second: &str,
+    level: Option<&str>,
+    metric: Option<&str>,
+    json: bool,
+) -> Result<(), CommandError> {
     let comparison = match level {
         Some(level) => {
-            compare_levels(&Reader::open(first)?, second, level, PRACTICAL_RATIO).map_err(refused)?
+            compare_levels(&Reader::open(first)?, second, level, metric, PRACTICAL_RATIO).map_err(refused)?
         }
         None if second.contains('=') && !Path::new(second).exists() => {
             return Err(CommandError::Usage(format!(
                 "{second} is one level: write two, as in `study compare RUN flows=1 flows=2`"
             )));
         }
-        None => compare_runs(&open(first)?, &open(Path::new(second))?, PRACTICAL_RATIO)?,
+        None => compare_runs(&open(first)?, &open(Path::new(second))?, metric, PRACTICAL_RATIO)?,
     };
     if json {
         return Ok(output::json(&comparison, true)?);
@@ -41,7 +42,7 @@ pub(super) fn run(first: &Path, second: &str, level: Option<&str>, json: bool) -
 /// What the second command of a run changed, a line per experiment.
 pub(super) fn treatments(reader: &Reader) -> Result<(), CommandError> {
     let level = |level: &str| format!("{TREATMENT}={level}");
-    let comparison = match compare_levels(reader, &level("before"), &level("after"), PRACTICAL_RATIO) {
+    let comparison = match compare_levels(reader, &level("before"), &level("after"), None, PRACTICAL_RATIO) {
         // Stopped before there was one of each.
         Err(CompareError::UnknownLevel { .. }) => return Ok(()),
         found => found.map_err(refused)?,
@@ -113,10 +114,7 @@ fn cells(cells: &[CellComparison]) -> String {
             format!("{name}={}", level.as_str().map_or_else(|| level.to_string(), str::to_owned))
         });
         let place: Vec<String> = std::iter::once(cell.experiment.clone()).chain(levels).collect();
-        let value = |median: f64| match cell.metric {
-            Metric::GoodputBps => rate(median),
-            Metric::RoundTripNs => time(median as u64),
-        };
+        let value = |median: f64| cell.metric.unit.text(median);
         let mark = if is_range(cell) { "*" } else { "" };
         vec![
             place.join(" "),

@@ -19,20 +19,20 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 /// Bytes of a request and of its answer.
 const MESSAGE_BYTES: usize = 64;
 /// How long a flow may take to be opened.
-const PATIENCE: Duration = Duration::from_secs(3);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How often the threads look whether they are to stop.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Answers every request until it is dropped.
 #[derive(Debug)]
-pub(super) struct Answerer {
+pub(crate) struct Responder {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Answerer {
+impl Responder {
     /// Listens at an address of each of these hosts; gives the ports too.
-    pub(super) fn open(hosts: &[(NamespaceSet, IpAddr)]) -> io::Result<(Self, Vec<SocketAddr>)> {
+    pub(crate) fn open(hosts: &[(NamespaceSet, IpAddr)]) -> io::Result<(Self, Vec<SocketAddr>)> {
         let listen = |(namespaces, address): &(NamespaceSet, IpAddr)| -> io::Result<TcpListener> {
             let listener = namespaces.run(|| TcpListener::bind((*address, 0)))??;
             listener.set_nonblocking(true)?;
@@ -49,7 +49,7 @@ impl Answerer {
     }
 }
 
-impl Drop for Answerer {
+impl Drop for Responder {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -63,8 +63,10 @@ fn answer(listeners: &[TcpListener], stop: &AtomicBool) {
     let mut streams: Vec<TcpStream> = Vec::new();
     let mut buffer = [0; 16 * MESSAGE_BYTES];
     while !stop.load(Ordering::Relaxed) {
-        let ready =
-            wait(listeners.iter().map(PollFd::new_in).chain(streams.iter().map(PollFd::new_in)), LOOK);
+        let ready = wait(
+            listeners.iter().map(PollFd::new_in).chain(streams.iter().map(PollFd::new_in)),
+            POLL_INTERVAL,
+        );
         let (new, known) = ready.split_at(listeners.len().min(ready.len()));
         let mut gone = Vec::new();
         for (place, ready) in known.iter().enumerate() {
@@ -119,16 +121,16 @@ fn wait<'fd>(polled: impl Iterator<Item = PollFd<'fd>>, longest: Duration) -> Ve
 
 /// A flow between two hosts.
 #[derive(Debug)]
-pub(super) struct Beat {
+pub(crate) struct RequestFlow {
     stream: TcpStream,
-    pub(super) from: SocketAddr,
-    pub(super) to: SocketAddr,
+    pub(crate) from: SocketAddr,
+    pub(crate) to: SocketAddr,
     /// Number of the client and of the server.
-    pub(super) pair: (usize, usize),
+    pub(crate) pair: (usize, usize),
     /// When answers came, nanoseconds from the start.
-    pub(super) answers_ns: Vec<u64>,
+    pub(crate) answers_ns: Vec<u64>,
     /// From request to answer.
-    pub(super) round_trips_ns: Vec<u64>,
+    pub(crate) round_trips_ns: Vec<u64>,
     next_ns: u64,
     asked_ns: Option<u64>,
     received: usize,
@@ -137,17 +139,17 @@ pub(super) struct Beat {
 
 /// Opens flows from a host to these places, as applications do: the kernel
 /// chooses the port. Those that cannot be opened are left out.
-pub(super) fn open(
+pub(crate) fn open(
     namespaces: &NamespaceSet,
     client: usize,
     servers: &[(usize, SocketAddr)],
-) -> io::Result<Vec<Beat>> {
-    let connect = |(server, to): &(usize, SocketAddr)| -> io::Result<Beat> {
-        let stream = TcpStream::connect_timeout(to, PATIENCE)?;
+) -> io::Result<Vec<RequestFlow>> {
+    let connect = |(server, to): &(usize, SocketAddr)| -> io::Result<RequestFlow> {
+        let stream = TcpStream::connect_timeout(to, CONNECT_TIMEOUT)?;
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
         let from = stream.local_addr()?;
-        Ok(Beat {
+        Ok(RequestFlow {
             stream,
             from,
             to: *to,
@@ -166,37 +168,43 @@ pub(super) fn open(
 /// Asks over every flow once in `interval`, staggered, until `end_ns` after the
 /// start of the clock or until told to stop. A flow whose answer has not come
 /// asks again only when it has.
-pub(super) fn run(beats: &mut [Beat], interval: Duration, clock: &Instant, end_ns: u64, stop: &AtomicBool) {
+pub(crate) fn run(
+    request_flows: &mut [RequestFlow],
+    interval: Duration,
+    clock: &Instant,
+    end_ns: u64,
+    stop: &AtomicBool,
+) {
     let interval_ns = nanoseconds(interval).max(1);
-    let count = beats.len().max(1) as u64;
-    for (place, beat) in beats.iter_mut().enumerate() {
-        beat.next_ns = interval_ns * place as u64 / count;
+    let count = request_flows.len().max(1) as u64;
+    for (place, flow) in request_flows.iter_mut().enumerate() {
+        flow.next_ns = interval_ns * place as u64 / count;
     }
     loop {
         let now_ns = nanoseconds(clock.elapsed());
         if now_ns >= end_ns || stop.load(Ordering::Relaxed) {
             return;
         }
-        let mut next_ns = now_ns + nanoseconds(LOOK);
-        for beat in beats.iter_mut().filter(|beat| !beat.over && beat.asked_ns.is_none()) {
-            if beat.next_ns <= now_ns {
-                beat.ask(now_ns, interval_ns);
+        let mut next_ns = now_ns + nanoseconds(POLL_INTERVAL);
+        for flow in request_flows.iter_mut().filter(|flow| !flow.over && flow.asked_ns.is_none()) {
+            if flow.next_ns <= now_ns {
+                flow.ask(now_ns, interval_ns);
             } else {
-                next_ns = next_ns.min(beat.next_ns);
+                next_ns = next_ns.min(flow.next_ns);
             }
         }
         // What is over would be readable for ever.
-        let open: Vec<usize> = (0..beats.len()).filter(|place| !beats[*place].over).collect();
-        let polled = open.iter().map(|place| PollFd::new_in(&beats[*place].stream));
+        let open: Vec<usize> = (0..request_flows.len()).filter(|place| !request_flows[*place].over).collect();
+        let polled = open.iter().map(|place| PollFd::new_in(&request_flows[*place].stream));
         let ready = wait(polled, Duration::from_nanos(next_ns.saturating_sub(now_ns)));
         let now_ns = nanoseconds(clock.elapsed());
         for (place, _) in open.iter().zip(&ready).filter(|(_, ready)| **ready) {
-            beats[*place].take(now_ns);
+            request_flows[*place].take(now_ns);
         }
     }
 }
 
-impl Beat {
+impl RequestFlow {
     fn ask(&mut self, now_ns: u64, interval_ns: u64) {
         self.next_ns = (self.next_ns + interval_ns).max(now_ns);
         match self.stream.write(&[0x5a; MESSAGE_BYTES]) {
@@ -230,6 +238,6 @@ impl Beat {
 }
 
 /// A time as a count of nanoseconds.
-pub(super) fn nanoseconds(time: Duration) -> u64 {
+pub(crate) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -8,49 +8,53 @@ use clearstream_schema::{
 };
 use clearstream_stats::goodness_of_fit;
 
-use super::{beats::Beat, cast::Cast, reckoning};
+use crate::{
+    flows::RequestFlow,
+    gaps,
+    participants::{GatewayHost, Participants},
+};
 
 /// Length of a step of the series.
 const STEP_NS: u64 = 100_000_000;
 /// A flow that had no answer for this long at the end is stuck; a flow that
 /// waits for a retransmission of TCP is asked again after 0.2, 0.6, 1.4 s and
 /// so on (RFC 6298, with Linux's least timeout of 0.2 s).
-const PATIENCE_NS: u64 = 1_000_000_000;
+const STUCK_TIMEOUT_NS: u64 = 1_000_000_000;
 
 /// Everything that was measured, once.
-pub(super) struct Measured<'a> {
-    pub(super) config: &'a GatewayConfig,
-    pub(super) cast: &'a Cast,
-    pub(super) beats: &'a [Beat],
+pub(crate) struct Measured<'a> {
+    pub(crate) config: &'a GatewayConfig,
+    pub(crate) participants: &'a Participants,
+    pub(crate) request_flows: &'a [RequestFlow],
     /// By gateway, before the failure.
-    pub(super) seen: &'a [Observation],
+    pub(crate) seen: &'a [Observation],
     /// What was broken, and when.
-    pub(super) failed: Option<(LabFault, u64)>,
+    pub(crate) failed: Option<(LabFault, u64)>,
 }
 
 /// A flow that was answered before the failure.
 struct Answered<'a> {
-    beat: &'a Beat,
+    requests: &'a RequestFlow,
     flow: GatewayFlow,
     /// When its longest time without an answer was over.
     over_ns: u64,
 }
 
 impl<'a> Measured<'a> {
-    pub(super) fn summary(&self, notices: Vec<Notice>) -> GatewaySummary {
+    pub(crate) fn summary(&self, notices: Vec<Notice>) -> GatewaySummary {
         let (config, end_ns) = (self.config, self.config.time().0);
         let at_ns = self.at_ns();
         let answered = self.answered();
         let gateways = self.shares(&answered);
         let counts: Vec<u64> = gateways.iter().map(|gateway| gateway.forward_count).collect();
         let weights: Vec<f64> = gateways.iter().map(|gateway| f64::from(gateway.weight)).collect();
-        let before = |beat: &Beat| beat.answers_ns.partition_point(|at| *at <= at_ns);
-        let answer_count: usize = answered.iter().map(|one| before(one.beat)).sum();
+        let before = |requests: &RequestFlow| requests.answers_ns.partition_point(|at| *at <= at_ns);
+        let answer_count: usize = answered.iter().map(|one| before(one.requests)).sum();
         let mut round_trips: Vec<u64> = answered
             .iter()
-            .flat_map(|one| one.beat.round_trips_ns.iter().take(before(one.beat)).copied())
+            .flat_map(|one| one.requests.round_trips_ns.iter().take(before(one.requests)).copied())
             .collect();
-        let quiet = answered.iter().map(|one| reckoning::longest_rest(&one.beat.answers_ns, at_ns));
+        let quiet = answered.iter().map(|one| gaps::longest_gap(&one.requests.answers_ns, at_ns));
         GatewaySummary {
             schema: GATEWAYS_SCHEMA.to_owned(),
             version: 1,
@@ -59,12 +63,12 @@ impl<'a> Measured<'a> {
             unanswered_count: u64::from(config.flows).saturating_sub(answered.len() as u64),
             other_return_count: answered.iter().filter(|one| returns_elsewhere(&one.flow)).count() as u64,
             answers_per_second: answer_count as f64 / (at_ns.max(1) as f64 / 1e9),
-            round_trip_p50_ns: reckoning::median(&mut round_trips).unwrap_or(0),
+            round_trip_p50_ns: gaps::median(&mut round_trips).unwrap_or(0),
             quiet_max_ns: quiet.max().unwrap_or(0),
             share_probability_ratio: goodness_of_fit(&counts, &weights).map(|fit| fit.p_value),
             failure: self.failed.clone().map(|(fault, at_ns)| effect(fault, at_ns, &answered)),
-            series: reckoning::series(
-                self.beats.iter().map(|beat| beat.answers_ns.as_slice()),
+            series: gaps::series(
+                self.request_flows.iter().map(|requests| requests.answers_ns.as_slice()),
                 STEP_NS,
                 end_ns,
             ),
@@ -82,30 +86,31 @@ impl<'a> Measured<'a> {
 
     fn answered(&self) -> Vec<Answered<'a>> {
         let (at_ns, end_ns) = (self.at_ns(), self.config.time().0);
-        let patience_ns = PATIENCE_NS.max(self.config.interval.0.saturating_mul(10));
-        let before = |beat: &&Beat| beat.answers_ns.first().is_some_and(|first| *first <= at_ns);
-        let name = |place: Option<usize>| place.map(|place| self.cast.gateways[place].name.clone());
-        let reduced = |beat: &'a Beat| {
-            let (forward, reply) = ways(beat, self.seen);
-            let rest = reckoning::rest_after(&beat.answers_ns, at_ns, end_ns, patience_ns);
+        let patience_ns = STUCK_TIMEOUT_NS.max(self.config.interval.0.saturating_mul(10));
+        let before =
+            |requests: &&RequestFlow| requests.answers_ns.first().is_some_and(|first| *first <= at_ns);
+        let name = |place: Option<usize>| place.map(|place| self.participants.gateways[place].name.clone());
+        let reduced = |requests: &'a RequestFlow| {
+            let (forward, reply) = ways(requests, self.seen);
+            let rest = gaps::gap_after(&requests.answers_ns, at_ns, end_ns, patience_ns);
             let flow = GatewayFlow {
-                client: self.cast.clients[beat.pair.0].name.clone(),
-                from: beat.from,
-                server: self.cast.servers[beat.pair.1].name.clone(),
-                to: beat.to,
+                client: self.participants.clients[requests.pair.0].name.clone(),
+                from: requests.from,
+                server: self.participants.servers[requests.pair.1].name.clone(),
+                to: requests.to,
                 forward: name(forward),
                 reply: name(reply),
-                answer_count: beat.answers_ns.len() as u64,
+                answer_count: requests.answers_ns.len() as u64,
                 gap_ns: if self.failed.is_some() { rest.gap_ns } else { 0 },
                 stuck: self.failed.is_some() && rest.stuck,
             };
-            Answered { beat, flow, over_ns: rest.over_ns }
+            Answered { requests, flow, over_ns: rest.over_ns }
         };
-        self.beats.iter().filter(before).map(reduced).collect()
+        self.request_flows.iter().filter(before).map(reduced).collect()
     }
 
     fn shares(&self, answered: &[Answered<'_>]) -> Vec<GatewayShare> {
-        let share = |gateway: &super::cast::Middle| {
+        let share = |gateway: &GatewayHost| {
             let count = |way: fn(&GatewayFlow) -> &Option<String>| {
                 answered.iter().filter(|one| way(&one.flow).as_ref() == Some(&gateway.name)).count() as u64
             };
@@ -116,7 +121,7 @@ impl<'a> Measured<'a> {
                 reply_count: count(|flow| &flow.reply),
             }
         };
-        self.cast.gateways.iter().map(share).collect()
+        self.participants.gateways.iter().map(share).collect()
     }
 }
 
@@ -137,7 +142,7 @@ fn effect(fault: LabFault, at_ns: u64, flows: &[Answered<'_>]) -> FailureEffect 
         at_ns,
         hit_count: hit.len() as u64,
         stuck_count: stuck(&hit),
-        gap_p50_ns: reckoning::median(&mut gaps),
+        gap_p50_ns: gaps::median(&mut gaps),
         gap_max_ns: gaps.iter().max().copied(),
         spared_count: spared.len() as u64,
         spared_stuck_count: stuck(&spared),
@@ -148,9 +153,10 @@ fn effect(fault: LabFault, at_ns: u64, flows: &[Answered<'_>]) -> FailureEffect 
 
 /// Gateways that forwarded the requests and the answers of a flow, by place:
 /// those that sent on most of its packets.
-fn ways(beat: &Beat, seen: &[Observation]) -> (Option<usize>, Option<usize>) {
+fn ways(requests: &RequestFlow, seen: &[Observation]) -> (Option<usize>, Option<usize>) {
     let of_gateway = |observation: &Observation| {
-        let found = observation.flows.iter().find(|flow| flow.client == beat.from && flow.server == beat.to);
+        let found =
+            observation.flows.iter().find(|flow| flow.client == requests.from && flow.server == requests.to);
         found.map_or((0, 0), |flow| (flow.forward.out_count, flow.reply.out_count))
     };
     let counts: Vec<(u32, u32)> = seen.iter().map(of_gateway).collect();

@@ -1,5 +1,5 @@
-//! Routes over the gateways on the hosts of a lab, put there for an experiment
-//! and taken away after it; and `route watch` on them.
+//! Routes over the gateways on the hosts of a lab, added for an experiment and
+//! removed after it; and `route watch` on them.
 
 use std::{
     collections::BTreeMap,
@@ -18,8 +18,7 @@ use clearstream_schema::{
     control::{Failure, FailureKind},
     routing::{HostRouting, NexthopTarget},
 };
-
-use crate::TrialError;
+use clearstream_workload::TrialError;
 
 /// What hosts of a lab were given. Dropping it takes it away again.
 #[derive(Debug)]
@@ -107,7 +106,7 @@ impl Drop for LabRoutes<'_> {
             }
         }
         for host in &mut self.hosts {
-            host.take_away(self.lab);
+            host.remove(self.lab);
         }
     }
 }
@@ -153,7 +152,7 @@ impl Host {
 
     /// In reverse. What is gone already (a watch may have taken a gateway out)
     /// is no error, and nobody is left to tell.
-    fn take_away(&mut self, lab: &RunningLab) {
+    fn remove(&mut self, lab: &RunningLab) {
         if !self.routing.connection_marks.is_empty() {
             let _ = nft(lab, &self.name, &format!("delete table inet {MARK_TABLE}\n"));
         }

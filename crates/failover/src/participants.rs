@@ -19,52 +19,52 @@ use clearstream_schema::{
     routing::HostRouting,
 };
 use clearstream_sys::namespace::NamespaceSet;
+use clearstream_workload::TrialError;
 
-use super::{
-    fault_of,
+use crate::{
+    experiment::fault_of,
     routes::{internal, lab_error},
 };
-use crate::TrialError;
 
 /// A gateway.
 #[derive(Debug, Clone)]
-pub(super) struct Middle {
-    pub(super) name: String,
-    pub(super) weight: u16,
+pub(crate) struct GatewayHost {
+    pub(crate) name: String,
+    pub(crate) weight: u16,
     /// Its interface on the servers' side.
     servers_side: String,
 }
 
 /// A client or a server.
 #[derive(Debug, Clone)]
-pub(super) struct End {
-    pub(super) name: String,
+pub(crate) struct EndHost {
+    pub(crate) name: String,
     address: IpAddr,
 }
 
 /// Who takes part.
 #[derive(Debug)]
-pub(super) struct Cast {
+pub(crate) struct Participants {
     file: FabricFile,
-    pub(super) gateways: Vec<Middle>,
-    pub(super) clients: Vec<End>,
-    pub(super) servers: Vec<End>,
+    pub(crate) gateways: Vec<GatewayHost>,
+    pub(crate) clients: Vec<EndHost>,
+    pub(crate) servers: Vec<EndHost>,
     /// Of every host that takes part.
-    pub(super) routing: BTreeMap<String, HostRouting>,
+    pub(crate) routing: BTreeMap<String, HostRouting>,
 }
 
 fn invalid(message: String) -> TrialError {
     Failure { kind: FailureKind::Invalid, message }.into()
 }
 
-impl Cast {
+impl Participants {
     /// The first hosts of the fabric that can, and all gateways of its first route.
-    pub(super) fn of(lab: &RunningLab, config: &GatewayConfig) -> Result<Self, TrialError> {
+    pub(crate) fn of(lab: &RunningLab, config: &GatewayConfig) -> Result<Self, TrialError> {
         let loaded = fabric::load(&config.fabric).map_err(|error| invalid(error.to_string()))?;
         let fabric = changed(&loaded, config)?;
         let (_, networks) = fabric.route(0);
         let in_lab = |name: &str| lab.file().hosts.iter().any(|host| host.name == name);
-        let ends = |servers: bool, most: u32| -> Vec<End> {
+        let ends = |servers: bool, most: u32| -> Vec<EndHost> {
             let wanted = |host: &HostId| match fabric.class(*host).role {
                 HostRole::Storage => servers,
                 HostRole::Compute | HostRole::Login => !servers,
@@ -74,7 +74,7 @@ impl Cast {
                 let link = networks.iter().find_map(|network| fabric.link_on(host, *network))?;
                 let address =
                     fabric.address(host, link, false).or_else(|| fabric.address(host, link, true))?;
-                Some(End { name: fabric.host_name(host), address })
+                Some(EndHost { name: fabric.host_name(host), address })
             });
             found.filter(|end| in_lab(&end.name)).take(most as usize).collect()
         };
@@ -85,9 +85,9 @@ impl Cast {
         let middle = |gateway: &fabric::Gateway| {
             let link = fabric.link_on(gateway.host, far_network?)?;
             let servers_side = fabric.class(gateway.host).links.get(link)?.interface.clone();
-            Some(Middle { name: gateway.name.clone(), weight: gateway.weight, servers_side })
+            Some(GatewayHost { name: gateway.name.clone(), weight: gateway.weight, servers_side })
         };
-        let gateways: Vec<Middle> = fabric.route_gateways(0).filter_map(middle).collect();
+        let gateways: Vec<GatewayHost> = fabric.route_gateways(0).filter_map(middle).collect();
         for (missing, what) in [
             (clients.is_empty(), "client"),
             (servers.is_empty(), "server"),
@@ -100,23 +100,24 @@ impl Cast {
                 )));
             }
         }
-        let mut cast =
+        let mut participants =
             Self { file: fabric.file().clone(), gateways, clients, servers, routing: BTreeMap::new() };
         let planner = Planner::new(&fabric);
         let takes_part = |name: &String| {
-            cast.gateways.iter().any(|gateway| gateway.name == *name) || cast.end_hosts().contains(name)
+            participants.gateways.iter().any(|gateway| gateway.name == *name)
+                || participants.end_hosts().contains(name)
         };
-        cast.routing = fabric
+        participants.routing = fabric
             .hosts()
             .map(|host| (fabric.host_name(host), host))
             .filter(|(name, _)| takes_part(name))
             .map(|(name, host)| Ok((name, with_link_addresses(lab, &fabric, host, planner.routing(host))?)))
             .collect::<Result<_, TrialError>>()?;
-        Ok(cast)
+        Ok(participants)
     }
 
     /// The fault that is asked for.
-    pub(super) fn failing(&self, config: &GatewayConfig) -> Result<Option<LabFault>, TrialError> {
+    pub(crate) fn failing(&self, config: &GatewayConfig) -> Result<Option<LabFault>, TrialError> {
         let names = || self.gateways.iter().map(|gateway| gateway.name.as_str());
         let gateway = match &config.gateway {
             None => self.gateways.get((self.gateways.len() - 1) / 2),
@@ -131,19 +132,19 @@ impl Cast {
     }
 
     /// Names of clients and servers.
-    pub(super) fn end_hosts(&self) -> Vec<String> {
+    pub(crate) fn end_hosts(&self) -> Vec<String> {
         self.clients.iter().chain(&self.servers).map(|end| end.name.clone()).collect()
     }
 
     /// Where servers listen.
-    pub(super) fn server_places(&self, lab: &RunningLab) -> Result<Vec<(NamespaceSet, IpAddr)>, TrialError> {
-        let place = |end: &End| Ok((lab.namespaces(&end.name).map_err(lab_error)?, end.address));
+    pub(crate) fn server_places(&self, lab: &RunningLab) -> Result<Vec<(NamespaceSet, IpAddr)>, TrialError> {
+        let place = |end: &EndHost| Ok((lab.namespaces(&end.name).map_err(lab_error)?, end.address));
         self.servers.iter().map(place).collect()
     }
 
     /// The fabric as it is used here, for programs that read it; it goes with
     /// the lab.
-    pub(super) fn write_fabric(&self, lab: &RunningLab) -> Result<PathBuf, TrialError> {
+    pub(crate) fn write_fabric(&self, lab: &RunningLab) -> Result<PathBuf, TrialError> {
         let path = lab.folder().join("fabric.toml");
         let text =
             toml::to_string(&self.file).map_err(|error| internal(format!("write a fabric: {error}")))?;

@@ -1,12 +1,5 @@
-//! The gateways experiment: request/response flows between the hosts of a lab
-//! through its gateways, which way each of them takes, and what becomes of them
-//! when a gateway fails.
-
-mod beats;
-mod cast;
-mod reckoning;
-mod routes;
-mod summary;
+//! Carries the experiment out: routes, observers at the gateways, flows, the
+//! failure in the middle, and everything removed again.
 
 use std::{
     path::Path,
@@ -18,24 +11,22 @@ use clearstream_lab::RunningLab;
 use clearstream_route::wire::WireAgent;
 use clearstream_schema::{
     control::{Failure, FailureKind},
-    fabric::ReturnPath,
     flow::Notice,
     gateways::{GatewayConfig, GatewayFailure, GatewaySummary},
     lab::{FaultKind, LabFault},
     wire::{Observation, RouteReply, RouteRequest, WireObserve},
 };
+use clearstream_workload::TrialError;
 
-pub(crate) use self::routes::LabRoutes;
-use self::{
-    beats::{Answerer, Beat, nanoseconds},
-    cast::Cast,
-    routes::{internal, lab_error},
+use crate::{
+    flows::{self, RequestFlow, Responder, nanoseconds},
+    participants::Participants,
+    routes::{LabRoutes, internal, lab_error},
     summary::Measured,
 };
-use crate::{RoutesOver, TrialError};
 
 /// How long a watch may take until it has seen every gateway answer.
-const WATCH_START: Duration = Duration::from_secs(3);
+const WATCH_START_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Runs the experiment. Routes, faults and programs are gone when it returns.
 pub(crate) fn run(
@@ -44,28 +35,30 @@ pub(crate) fn run(
     config: &GatewayConfig,
     stop: &AtomicBool,
 ) -> Result<GatewaySummary, TrialError> {
-    let cast = Cast::of(lab, config)?;
-    let failed = cast.failing(config)?;
-    let mut routes = LabRoutes::put(lab, &cast.routing)?;
+    let participants = Participants::of(lab, config)?;
+    let failed = participants.failing(config)?;
+    let mut routes = LabRoutes::put(lab, &participants.routing)?;
     if config.watch {
-        let file = cast.write_fabric(lab)?;
-        routes.watch(program, &file, &cast.end_hosts())?;
-        rest(WATCH_START, stop);
+        let file = participants.write_fabric(lab)?;
+        routes.watch(program, &file, &participants.end_hosts())?;
+        sleep_unless(WATCH_START_TIMEOUT, stop);
     }
-    let (answerer, places) = Answerer::open(&cast.server_places(lab)?).map_err(system("listen for flows"))?;
+    let (answerer, places) =
+        Responder::open(&participants.server_places(lab)?).map_err(system("listen for flows"))?;
     let ports = places.iter().map(|place| place.port()).collect();
-    let observers = Observers::start(lab, &cast, ports, config)?;
-    let mut beats = open_flows(lab, &cast, config, &places)?;
-    let (seen, broken) = ask(lab, config, failed.as_ref(), &mut beats, observers, stop)?;
+    let observers = Observers::start(lab, &participants, ports, config)?;
+    let mut request_flows = open_flows(lab, &participants, config, &places)?;
+    let (seen, broken) = ask(lab, config, failed.as_ref(), &mut request_flows, observers, stop)?;
     drop(answerer);
-    let notices = notices(config, &cast, &beats, &seen, &routes.ended_watches());
+    let notices = notices(config, &participants, &request_flows, &seen, &routes.ended_watches());
     let failed = broken.as_ref().map(|broken| (broken.fault.clone(), broken.at_ns));
     drop((broken, routes));
     if stop.load(Ordering::Relaxed) {
         let message = "stopped before its end".to_owned();
         return Err(Failure { kind: FailureKind::Busy, message }.into());
     }
-    Ok(Measured { config, cast: &cast, beats: &beats, seen: &seen, failed }.summary(notices))
+    Ok(Measured { config, participants: &participants, request_flows: &request_flows, seen: &seen, failed }
+        .summary(notices))
 }
 
 /// Asks over every flow, and breaks the gateway in the middle of it. Gives what
@@ -74,15 +67,15 @@ fn ask<'a>(
     lab: &'a RunningLab,
     config: &GatewayConfig,
     failed: Option<&LabFault>,
-    beats: &mut [Beat],
+    request_flows: &mut [RequestFlow],
     mut observers: Observers,
     stop: &AtomicBool,
 ) -> Result<(Vec<Observation>, Option<Broken<'a>>), TrialError> {
     let clock = Instant::now();
     let (interval, settle) = (Duration::from_nanos(config.interval.0), Duration::from_nanos(config.settle.0));
     std::thread::scope(|scope| {
-        let asking = scope.spawn(|| beats::run(beats, interval, &clock, config.time().0, stop));
-        rest(settle.saturating_sub(clock.elapsed()), stop);
+        let asking = scope.spawn(|| flows::run(request_flows, interval, &clock, config.time().0, stop));
+        sleep_unless(settle.saturating_sub(clock.elapsed()), stop);
         let seen = observers.finish();
         let failed = failed.filter(|_| !stop.load(Ordering::Relaxed));
         let broken = failed.map(|fault| Broken::now(lab, fault, &clock)).transpose();
@@ -95,46 +88,29 @@ fn ask<'a>(
 /// What was lost on the way.
 fn notices(
     config: &GatewayConfig,
-    cast: &Cast,
-    beats: &[Beat],
+    participants: &Participants,
+    request_flows: &[RequestFlow],
     seen: &[Observation],
     ended_watches: &[usize],
 ) -> Vec<Notice> {
     let mut notices = Vec::new();
     let mut note = |id: &str, message: String| notices.push(Notice { id: id.to_owned(), message });
     if !ended_watches.is_empty() {
-        let hosts = cast.end_hosts();
+        let hosts = participants.end_hosts();
         let ended: Vec<&str> =
             ended_watches.iter().filter_map(|place| hosts.get(*place)).map(String::as_str).collect();
         note("watch-ended", format!("route watch ended before the experiment on {}", ended.join(", ")));
     }
     let lost: u64 = seen.iter().map(|one| one.lost_count).sum();
     if lost > 0 {
-        let message = format!("{lost} packets at the gateways could not be looked at: ways may be missing");
+        let message = format!("{lost} packets at the gateways could not be looked at: paths may be missing");
         note("packets-unseen", message);
     }
-    let missing = (config.flows as usize).saturating_sub(beats.len());
+    let missing = (config.flows as usize).saturating_sub(request_flows.len());
     if missing > 0 {
         note("flows-not-opened", format!("{missing} of {} flows could not be opened", config.flows));
     }
     notices
-}
-
-/// Routes over the gateways of a lab whose name is that of a fabric.
-pub(crate) fn route(lab: &RunningLab, over: RoutesOver) -> Result<LabRoutes<'_>, TrialError> {
-    let everyone = u32::MAX;
-    let mut config = GatewayConfig {
-        fabric: lab.file().name.clone(),
-        clients: everyone,
-        servers: everyone,
-        return_path: Some(ReturnPath::None),
-        ..GatewayConfig::default()
-    };
-    if over == RoutesOver::OneGateway {
-        let count = Cast::of(lab, &config)?.gateways.len();
-        config.weights = (0..count).map(|place| u16::from(place == 0)).collect();
-    }
-    LabRoutes::put(lab, &Cast::of(lab, &config)?.routing)
 }
 
 /// Something broken in the lab until this is dropped.
@@ -167,7 +143,7 @@ struct Observers(Vec<WireAgent>);
 impl Observers {
     fn start(
         lab: &RunningLab,
-        cast: &Cast,
+        participants: &Participants,
         ports: Vec<u16>,
         config: &GatewayConfig,
     ) -> Result<Self, TrialError> {
@@ -175,7 +151,7 @@ impl Observers {
             u32::try_from((config.settle.0 + config.duration.0) / 1_000_000_000).unwrap_or(900) + 30;
         let what = WireObserve { ports, interfaces: Vec::new(), seconds };
         let mut agents = Vec::new();
-        for gateway in &cast.gateways {
+        for gateway in &participants.gateways {
             let mut agent = WireAgent::default();
             let asked = || agent.handle(RouteRequest::Observe(what.clone())).map(drop);
             let entered = lab.namespaces(&gateway.name).map_err(lab_error)?.run(asked);
@@ -196,22 +172,22 @@ impl Observers {
 
 fn open_flows(
     lab: &RunningLab,
-    cast: &Cast,
+    participants: &Participants,
     config: &GatewayConfig,
     places: &[std::net::SocketAddr],
-) -> Result<Vec<Beat>, TrialError> {
+) -> Result<Vec<RequestFlow>, TrialError> {
     raise_file_limit(u64::from(config.flows));
-    let mut beats = Vec::new();
-    for (number, client) in cast.clients.iter().enumerate() {
-        let flows = (0..config.flows as usize).filter(|flow| flow % cast.clients.len() == number);
+    let mut request_flows = Vec::new();
+    for (number, client) in participants.clients.iter().enumerate() {
+        let flows = (0..config.flows as usize).filter(|flow| flow % participants.clients.len() == number);
         let servers: Vec<(usize, std::net::SocketAddr)> = flows
-            .map(|flow| (flow / cast.clients.len()) % places.len())
+            .map(|flow| (flow / participants.clients.len()) % places.len())
             .map(|server| (server, places[server]))
             .collect();
         let namespaces = lab.namespaces(&client.name).map_err(lab_error)?;
-        beats.extend(beats::open(&namespaces, number, &servers).map_err(system("open flows"))?);
+        request_flows.extend(flows::open(&namespaces, number, &servers).map_err(system("open flows"))?);
     }
-    Ok(beats)
+    Ok(request_flows)
 }
 
 /// Both ends of every flow are files of this process.
@@ -237,8 +213,8 @@ pub(crate) fn fault_of(failure: GatewayFailure, gateway: &str, servers_side: &st
     Some(LabFault { host: gateway.to_owned(), interface, kind })
 }
 
-/// Waits, or until told to stop.
-fn rest(time: Duration, stop: &AtomicBool) {
+/// Sleeps for this time, or until `stop` is raised.
+fn sleep_unless(time: Duration, stop: &AtomicBool) {
     let until = Instant::now() + time;
     while !stop.load(Ordering::Relaxed) {
         let left = until.saturating_duration_since(Instant::now());

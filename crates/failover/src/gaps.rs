@@ -2,43 +2,43 @@
 
 /// What one flow went through, all times from the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Rest {
+pub(crate) struct Gap {
     /// Longest time without an answer after the failure, that at the end included.
-    pub(super) gap_ns: u64,
+    pub(crate) gap_ns: u64,
     /// When that time was over.
-    pub(super) over_ns: u64,
+    pub(crate) over_ns: u64,
     /// No answer at the end.
-    pub(super) stuck: bool,
+    pub(crate) stuck: bool,
 }
 
 /// Longest time without an answer between two moments; the time before the
 /// first answer does not count.
-pub(super) fn longest_rest(answers_ns: &[u64], until_ns: u64) -> u64 {
+pub(crate) fn longest_gap(answers_ns: &[u64], until_ns: u64) -> u64 {
     let before: Vec<u64> = answers_ns.iter().copied().take_while(|at| *at <= until_ns).collect();
     before.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0)
 }
 
 /// What happened to a flow after a failure at `at_ns`. It is stuck when the
-/// time without an answer at the end, `end_ns`, is longer than `patience_ns`.
-pub(super) fn rest_after(answers_ns: &[u64], at_ns: u64, end_ns: u64, patience_ns: u64) -> Rest {
+/// time without an answer at the end, `end_ns`, is longer than `timeout_ns`.
+pub(crate) fn gap_after(answers_ns: &[u64], at_ns: u64, end_ns: u64, timeout_ns: u64) -> Gap {
     // The answer before the failure begins the first time that counts.
     let first = answers_ns.partition_point(|answer| *answer <= at_ns).saturating_sub(1);
     let after = answers_ns.get(first..).unwrap_or(&[]);
-    let mut rest = Rest { gap_ns: 0, over_ns: at_ns, stuck: false };
+    let mut rest = Gap { gap_ns: 0, over_ns: at_ns, stuck: false };
     for pair in after.windows(2) {
         if pair[1] - pair[0] > rest.gap_ns {
-            rest = Rest { gap_ns: pair[1] - pair[0], over_ns: pair[1], stuck: false };
+            rest = Gap { gap_ns: pair[1] - pair[0], over_ns: pair[1], stuck: false };
         }
     }
     let last_ns = after.last().copied().unwrap_or(at_ns).min(end_ns);
-    if end_ns - last_ns > patience_ns {
-        rest = Rest { gap_ns: rest.gap_ns.max(end_ns - last_ns), over_ns: end_ns, stuck: true };
+    if end_ns - last_ns > timeout_ns {
+        rest = Gap { gap_ns: rest.gap_ns.max(end_ns - last_ns), over_ns: end_ns, stuck: true };
     }
     rest
 }
 
 /// Answers of all flows in each step.
-pub(super) fn series<'a>(flows: impl Iterator<Item = &'a [u64]>, step_ns: u64, end_ns: u64) -> Vec<u32> {
+pub(crate) fn series<'a>(flows: impl Iterator<Item = &'a [u64]>, step_ns: u64, end_ns: u64) -> Vec<u32> {
     let steps = usize::try_from(end_ns / step_ns.max(1)).unwrap_or(0);
     let mut counts = vec![0u32; steps];
     for answer in flows.flatten() {
@@ -51,7 +51,7 @@ pub(super) fn series<'a>(flows: impl Iterator<Item = &'a [u64]>, step_ns: u64, e
 }
 
 /// The middle one, the lower of two.
-pub(super) fn median(values: &mut [u64]) -> Option<u64> {
+pub(crate) fn median(values: &mut [u64]) -> Option<u64> {
     values.sort_unstable();
     values.get(values.len().checked_sub(1)? / 2).copied()
 }
@@ -70,30 +70,30 @@ mod tests {
     fn a_flow_that_pauses_has_its_pause() {
         let mut answers = every(20, 0, 2000);
         answers.extend(every(20, 2480, 6000));
-        assert_eq!(longest_rest(&answers, 2000 * MS), 20 * MS);
-        let rest = rest_after(&answers, 2000 * MS, 6000 * MS, 1000 * MS);
+        assert_eq!(longest_gap(&answers, 2000 * MS), 20 * MS);
+        let rest = gap_after(&answers, 2000 * MS, 6000 * MS, 1000 * MS);
         // The last answer before was at 1980 ms.
-        assert_eq!(rest, Rest { gap_ns: 500 * MS, over_ns: 2480 * MS, stuck: false });
+        assert_eq!(rest, Gap { gap_ns: 500 * MS, over_ns: 2480 * MS, stuck: false });
     }
 
     #[test]
     fn a_flow_without_an_answer_at_the_end_is_stuck() {
-        let rest = rest_after(&every(20, 0, 2000), 2000 * MS, 6000 * MS, 1000 * MS);
-        assert_eq!(rest, Rest { gap_ns: 4020 * MS, over_ns: 6000 * MS, stuck: true });
+        let rest = gap_after(&every(20, 0, 2000), 2000 * MS, 6000 * MS, 1000 * MS);
+        assert_eq!(rest, Gap { gap_ns: 4020 * MS, over_ns: 6000 * MS, stuck: true });
         // It came back for a moment.
         let mut answers = every(20, 0, 2000);
         answers.extend([4000 * MS]);
-        let rest = rest_after(&answers, 2000 * MS, 6000 * MS, 1000 * MS);
+        let rest = gap_after(&answers, 2000 * MS, 6000 * MS, 1000 * MS);
         assert!(rest.stuck && rest.gap_ns == 2020 * MS);
-        assert!(!rest_after(&answers, 2000 * MS, 4900 * MS, 1000 * MS).stuck);
+        assert!(!gap_after(&answers, 2000 * MS, 4900 * MS, 1000 * MS).stuck);
     }
 
     #[test]
     fn a_flow_that_goes_on_has_its_rhythm() {
-        let rest = rest_after(&every(20, 0, 6000), 2000 * MS, 6000 * MS, 1000 * MS);
+        let rest = gap_after(&every(20, 0, 6000), 2000 * MS, 6000 * MS, 1000 * MS);
         assert_eq!((rest.gap_ns, rest.stuck), (20 * MS, false));
-        assert!(rest_after(&[], 2000 * MS, 6000 * MS, 1000 * MS).stuck);
-        assert_eq!(longest_rest(&[], 5), 0);
+        assert!(gap_after(&[], 2000 * MS, 6000 * MS, 1000 * MS).stuck);
+        assert_eq!(longest_gap(&[], 5), 0);
     }
 
     #[test]

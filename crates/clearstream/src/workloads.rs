@@ -1,0 +1,11 @@
+//! The workloads and factors that this program has, one line each.
+
+use clearstream_failover::{Failover, RoutesOver};
+use clearstream_flow::Flow;
+use clearstream_probe::Probe;
+use clearstream_workload::{Inspect, Registry};
+
+/// All of them.
+pub fn registry() -> Registry {
+    Registry::default().with(Flow).with(Probe).with(Inspect).with(Failover).with_factor(RoutesOver)
+}

@@ -1,0 +1,115 @@
+//! The workload `flow`: one flow test between the host that connects and the
+//! one that listens.
+
+use clearstream_schema::{
+    TimeSpan,
+    control::{Failure, FailureKind},
+    flow::{Direction, FlowConfig},
+    outcome::{Metric, Outcome, Unit},
+};
+use clearstream_workload::{CLIENT, Context, Event, Placement, SERVER, Sample, TrialError, Workload};
+
+use crate::{FlowError, FlowEvent, check, run};
+
+/// The workload.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Flow;
+
+/// Rate assumed for the time of a flow that ends after a number of bytes.
+const ASSUMED_BYTES_PER_SECOND: u64 = 1_250_000_000;
+
+/// Roles of the hosts that send, and of those that receive.
+fn roles(direction: Direction) -> (Vec<&'static str>, Vec<&'static str>) {
+    match direction {
+        Direction::Forward => (vec![CLIENT], vec![SERVER]),
+        Direction::Reverse => (vec![SERVER], vec![CLIENT]),
+        Direction::Both => (vec![CLIENT, SERVER], vec![CLIENT, SERVER]),
+    }
+}
+
+impl Workload for Flow {
+    type Config = FlowConfig;
+
+    fn name(&self) -> &'static str {
+        "flow"
+    }
+
+    fn title(&self) -> &'static str {
+        "Bulk TCP or UDP flows"
+    }
+
+    fn check(&self, config: &FlowConfig) -> Result<(), Failure> {
+        check::check(config)
+    }
+
+    fn time(&self, config: &FlowConfig) -> TimeSpan {
+        let measured = match config.bytes {
+            Some(bytes) => bytes
+                .0
+                .saturating_mul(u64::from(config.flows))
+                .div_ceil(ASSUMED_BYTES_PER_SECOND)
+                .saturating_mul(1_000_000_000),
+            None => config.duration.0,
+        };
+        TimeSpan(config.warm_up.0.saturating_add(measured))
+    }
+
+    fn overhead(&self) -> TimeSpan {
+        // Sockets, threads and answers, read on a loopback of two cores.
+        TimeSpan::from_millis(700)
+    }
+
+    fn placement(&self, config: &FlowConfig, option: &str) -> Option<Placement> {
+        let (senders, receivers) = roles(config.direction);
+        match option {
+            "sender-cores" => Some(Placement { roles: senders, receives: false }),
+            "receiver-cores" => Some(Placement { roles: receivers, receives: true }),
+            _ => None,
+        }
+    }
+
+    fn receivers(&self, config: &FlowConfig) -> Vec<&'static str> {
+        roles(config.direction).1
+    }
+
+    fn run(&self, context: &mut Context<'_, '_>, config: &FlowConfig) -> Result<Outcome, TrialError> {
+        let (client, server) = context.hosts.client_and_server()?;
+        let address =
+            server.address.ok_or_else(|| TrialError::internal("the server's address is not known"))?;
+        let on_event = &mut *context.on_event;
+        let mut broken = None;
+        let result = run(client.peer, server.peer, address, config, context.stop, &mut |event| match event {
+            FlowEvent::Interval(interval) => {
+                let goodput = Metric::higher("goodput", Unit::BitsPerSecond, interval.goodput_bps);
+                let headline = (!interval.warm_up).then_some(goodput);
+                match Sample::new(&interval, headline) {
+                    Ok(sample) => on_event(Event::Sample(sample)),
+                    Err(error) => broken = Some(error),
+                }
+            }
+            FlowEvent::Notice(notice) => on_event(Event::Notice(notice)),
+            FlowEvent::Ready { .. } => {}
+        });
+        match broken {
+            Some(error) => Err(error.into()),
+            None => Ok(result?.outcome()?),
+        }
+    }
+}
+
+/// What was measured before a test broke off is in its samples already.
+impl From<FlowError> for TrialError {
+    fn from(error: FlowError) -> Self {
+        match error {
+            FlowError::Invalid(failure) => failure.into(),
+            FlowError::Peer(error) => error.into(),
+            FlowError::PeerLost { source, .. } => Self::lost(source.to_string()),
+            FlowError::Failed { name, failure, .. } => {
+                Failure { kind: failure.kind, message: format!("{name}: {}", failure.message) }.into()
+            }
+            FlowError::Unexpected { .. } => {
+                Failure { kind: FailureKind::Internal, message: error.to_string() }.into()
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Records of version 1, read as those of version 2.
+//!
+//! Version 1 knew two hosts, in `client` and `server` of `run.json`, and four
+//! workloads, whose results were variants of a trial's `outcome`. Everything
+//! else has kept its name.
+
+use std::collections::BTreeMap;
+
+use clearstream_schema::{
+    control::Failure,
+    flow::FlowSummary,
+    gateways::GatewaySummary,
+    outcome::Outcome,
+    probe::ProbeSummary,
+    record::{RECORD_VERSION, TrialOutcome},
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// Makes a `run.json` of version 1 one of version 2.
+pub(crate) fn run(document: &mut Value) {
+    let hosts: Vec<Value> = ["client", "server"]
+        .into_iter()
+        .filter_map(|role| {
+            let report = document.as_object_mut()?.remove(role)?;
+            let name = report["name"].clone();
+            let capture = format!("hosts/{role}.tar.gz");
+            Some(json!({"name": name, "role": role, "report": report, "capture": capture}))
+        })
+        .collect();
+    document["hosts"] = Value::Array(hosts);
+    document["version"] = RECORD_VERSION.into();
+}
+
+/// Makes a line of `trials.jsonl` of version 1 one of version 2.
+///
+/// `workloads` are those of the experiments.
+///
+/// # Errors
+/// The outcome is none of version 1.
+pub(crate) fn trial(
+    document: &mut Value,
+    workloads: &BTreeMap<String, String>,
+) -> Result<(), serde_json::Error> {
+    let old: OldOutcome = serde_json::from_value(document["outcome"].take())?;
+    let measured = |outcome| TrialOutcome::Measured(Box::new(outcome));
+    let outcome = match old {
+        OldOutcome::Flow(summary) => measured(summary.outcome()?),
+        OldOutcome::Probe(summary) => measured(summary.outcome()?),
+        OldOutcome::Gateways(summary) => measured(summary.outcome()?),
+        OldOutcome::Inspect => measured(Outcome::default()),
+        OldOutcome::Failed(failure) => TrialOutcome::Failed(failure),
+    };
+    let experiment = document["experiment"].as_str().unwrap_or_default();
+    document["workload"] = workloads.get(experiment).cloned().unwrap_or_default().into();
+    document["outcome"] = serde_json::to_value(outcome)?;
+    document["version"] = RECORD_VERSION.into();
+    Ok(())
+}
+
+/// How a trial ended, in version 1.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum OldOutcome {
+    Flow(Box<FlowSummary>),
+    Probe(Box<ProbeSummary>),
+    Gateways(Box<GatewaySummary>),
+    Inspect,
+    Failed(Failure),
+}

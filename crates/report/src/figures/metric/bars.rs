@@ -1,0 +1,72 @@
+//! A metric per cell, in rows: every trial as a dot, the median with its
+//! interval, published values beside it.
+
+use super::{View, scaled};
+use crate::{
+    format::level,
+    svg::{
+        Svg,
+        plot::{Area, Plot, Size, fitted, text_width, tick_labels},
+        scale::Scale,
+    },
+};
+
+/// Rows beyond this many are in the table only.
+const MAX_ROWS: usize = 40;
+
+pub(super) fn draw(view: &View<'_>, size: Size) -> Svg {
+    let cells = &view.cells[..view.cells.len().min(MAX_ROWS)];
+    let row_height = size.pick(34.0, 48.0);
+    let labels: Vec<String> = cells.iter().map(|cell| view.label(cell, None)).collect();
+    let longest = labels.iter().map(|label| text_width(label)).fold(0.0, f64::max);
+    let svg = Svg::new(size.width(), 44.0 + row_height * cells.len() as f64 + 44.0);
+    let area = Area {
+        left: size.pick((longest + 20.0).clamp(70.0, 280.0), 12.0),
+        right: svg.width - size.pick(70.0, 14.0),
+        top: 30.0,
+        bottom: svg.height - 44.0,
+    };
+    let values = cells.iter().flat_map(|cell| cell.values.iter().copied());
+    let highest = values.chain(view.published().map(|(.., high)| high)).fold(0.0, f64::max);
+    let (unit, factor) = scaled(view.metric.unit, highest);
+    let (x, ticks) = Scale::from_zero(highest / factor, size.pick(6, 4));
+    let y = Scale::Linear { domain: (0.0, cells.len() as f64), range: (0.0, 1.0) };
+    let mut plot = Plot::on(svg, area, (x, tick_labels(&ticks), unit), (y, Vec::new(), ""));
+    for (row, (cell, label)) in cells.iter().zip(&labels).enumerate() {
+        let middle = area.top + row_height * (row as f64 + 0.5);
+        let (text_y, class, at) =
+            size.pick((middle + 4.0, "tick end", area.left - 8.0), (middle - 12.0, "tick start", area.left));
+        let room = size.pick(area.left - 12.0, area.right - area.left);
+        plot.svg.text(at, text_y, class, &fitted(label, room));
+        let ours = |published: &clearstream_schema::record::Published| {
+            published
+                .factors
+                .iter()
+                .all(|(name, value)| cell.factors.get(name).is_some_and(|found| level(found) == level(value)))
+        };
+        for (published, low, high) in view.published().filter(|(published, ..)| ours(published)) {
+            let (left, right) = (plot.x.at(low / factor), plot.x.at(high / factor));
+            plot.svg.tipped(&format!("{} ({})", published.label, published.source), |svg| {
+                svg.rect(left, middle - 8.0, (right - left).max(2.0), 16.0, "theirs-band");
+                svg.line((left, middle - 8.0), (left, middle + 8.0), "theirs");
+                svg.line((right, middle - 8.0), (right, middle + 8.0), "theirs");
+            });
+        }
+        for value in &cell.values {
+            let at = plot.x.at(value / factor);
+            plot.svg.circle(at, middle, 2.5, "dot faint s0");
+        }
+        let median = plot.x.at(cell.estimate.median / factor);
+        let interval =
+            cell.estimate.interval.map(|(low, high)| (plot.x.at(low / factor), plot.x.at(high / factor)));
+        let tip = format!("{label}: {}", cell.estimate.how_sure(|value| view.metric.unit.text(value)));
+        plot.svg.tipped(&tip, |svg| {
+            if let Some((low, high)) = interval {
+                svg.line((low, middle), (high, middle), "whisker s0");
+            }
+            svg.circle(median, middle, 4.5, "dot s0");
+            svg.circle(median, middle, 12.0, "readout");
+        });
+    }
+    plot.svg
+}

@@ -1,0 +1,113 @@
+//! A metric against a factor of numbers: a line per combination of the others,
+//! logarithmic where values span decades.
+
+use super::{View, number, scaled};
+use crate::{
+    figures::series_class,
+    format::bytes,
+    svg::{
+        Svg,
+        plot::{Area, Plot, Size, Tick, tick_labels},
+        scale::{Scale, powers_of_two, ticks_between},
+    },
+};
+
+/// Levels that span more are drawn on a logarithmic axis.
+const LOGARITHMIC_FROM: f64 = 32.0;
+
+pub(super) fn draw(view: &View<'_>, factor: &str, size: Size) -> Svg {
+    let lines = view.lines(factor);
+    let values = view.cells.iter().flat_map(|cell| cell.values.iter().copied());
+    let highest = values.chain(view.published().map(|(.., high)| high)).fold(0.0, f64::max);
+    let (unit, factor_of_unit) = scaled(view.metric.unit, highest);
+    let svg = Svg::new(size.width(), size.pick(400.0, 320.0));
+    let area = Area {
+        left: size.pick(64.0, 52.0),
+        right: svg.width - size.pick(20.0, 12.0),
+        top: 40.0,
+        bottom: svg.height - 44.0,
+    };
+    let label = factor.replace('-', " ");
+    let (y, y_ticks) = y_axis(view, factor_of_unit, highest);
+    let (x, x_ticks) = x_axis(view, factor, size);
+    let mut plot = Plot::on(svg, area, (x, x_ticks, &label), (y, y_ticks, unit));
+    for (published, low, high) in view.published() {
+        match published.factors.get(factor).and_then(number) {
+            Some(at) => {
+                let (x, upper, lower) =
+                    (plot.x.at(at), plot.y.at(high / factor_of_unit), plot.y.at(low / factor_of_unit));
+                plot.svg.tipped(&format!("{} ({})", published.label, published.source), |svg| {
+                    svg.line((x, upper), (x, lower), "theirs");
+                    svg.circle(x, (upper + lower) / 2.0, 6.0, "theirs-dot");
+                });
+            }
+            None => plot.published_band(low / factor_of_unit, high / factor_of_unit),
+        }
+    }
+    for (index, (name, points)) in lines.iter().enumerate() {
+        let class = series_class(index);
+        let medians: Vec<(f64, f64)> =
+            points.iter().map(|(x, cell)| (*x, cell.estimate.median / factor_of_unit)).collect();
+        plot.line(&medians, &format!("line {class}"));
+        for (x, cell) in points {
+            let at = (plot.x.at(*x), plot.y.at(cell.estimate.median / factor_of_unit));
+            let interval = cell
+                .estimate
+                .interval
+                .map(|(low, high)| (plot.y.at(low / factor_of_unit), plot.y.at(high / factor_of_unit)));
+            let tip = format!(
+                "{name}, {label} {x}: {} ({})",
+                view.metric.unit.text(cell.estimate.median),
+                cell.estimate.how_sure(|value| view.metric.unit.text(value))
+            );
+            plot.svg.tipped(&tip, |svg| {
+                if let Some((low, high)) = interval {
+                    svg.line((at.0, low), (at.0, high), &format!("whisker {class}"));
+                }
+                svg.circle(at.0, at.1, 4.0, &format!("dot {class}"));
+                svg.circle(at.0, at.1, 12.0, "readout");
+            });
+        }
+    }
+    plot.svg
+}
+
+/// From zero, or logarithmic where the medians span decades.
+fn y_axis(view: &View<'_>, unit: f64, highest: f64) -> (Scale, Vec<Tick>) {
+    let values = || {
+        let ours = view.cells.iter().flat_map(|cell| cell.values.iter().copied());
+        ours.chain(view.published().map(|(_, low, _)| low))
+    };
+    let lowest = values().fold(f64::INFINITY, f64::min);
+    if lowest > 0.0 && highest / lowest > LOGARITHMIC_FROM {
+        let (low, high) = (lowest / unit / 1.2, highest / unit * 1.2);
+        let scale = Scale::Logarithmic { domain: (low, high), range: (0.0, 1.0) };
+        let first = low.log10().ceil() as i32;
+        let last = high.log10().floor() as i32;
+        let ticks = (first..=last).map(|power| {
+            let value = 10f64.powi(power);
+            (value, format!("{value}"))
+        });
+        return (scale, ticks.collect());
+    }
+    let (scale, ticks) = Scale::from_zero(highest / unit, 5);
+    (scale, tick_labels(&ticks))
+}
+
+fn x_axis(view: &View<'_>, factor: &str, size: Size) -> (Scale, Vec<Tick>) {
+    let levels = || view.cells.iter().filter_map(|cell| cell.factors.get(factor));
+    let values = || levels().filter_map(number);
+    let (low, high) = values().fold((f64::INFINITY, 0.0f64), |(l, h), w| (l.min(w), h.max(w)));
+    let sizes = levels().any(|level| level.is_string());
+    let text = |value: f64| if sizes { bytes(value) } else { format!("{value}") };
+    if low > 0.0 && high / low > LOGARITHMIC_FROM {
+        let (low, high) = (low / 1.25, high * 1.25);
+        let ticks = powers_of_two(low, high, size.pick(9, 4)).into_iter().map(|w| (w, text(w))).collect();
+        return (Scale::Logarithmic { domain: (low, high), range: (0.0, 1.0) }, ticks);
+    }
+    let margin = (high - low).max(1.0) * 0.05;
+    let (low, high) = (low - margin, high + margin);
+    let ticks =
+        ticks_between(low, high, size.pick(8, 4)).into_iter().map(|value| (value, text(value))).collect();
+    (Scale::Linear { domain: (low, high), range: (0.0, 1.0) }, ticks)
+}

@@ -1,0 +1,326 @@
+//! What a trial gave, whatever its workload measures: metrics, series,
+//! settings, notices, and the workload's own document.
+
+use std::{collections::BTreeMap, fmt};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use crate::flow::Notice;
+
+/// Unit of a metric or an axis. Values are stored in these and no others, so
+/// that two of the same unit can be compared; people see them scaled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Unit {
+    /// Bits per second.
+    #[serde(rename = "b/s")]
+    BitsPerSecond,
+    /// Nanoseconds.
+    #[serde(rename = "ns")]
+    Nanoseconds,
+    /// Bytes.
+    #[serde(rename = "B")]
+    Bytes,
+    /// A share or quotient.
+    #[serde(rename = "ratio")]
+    Ratio,
+    /// A number of things.
+    #[serde(rename = "count")]
+    Count,
+    /// Things per second.
+    #[serde(rename = "1/s")]
+    PerSecond,
+    /// CPU seconds per 10^9 bytes.
+    #[serde(rename = "s/GB")]
+    SecondsPerGigabyte,
+}
+
+/// Units as papers and programs print them, with the stored unit and the factor
+/// to it.
+const PRINTED: &[(&str, Unit, f64)] = &[
+    ("b/s", Unit::BitsPerSecond, 1.0),
+    ("kb/s", Unit::BitsPerSecond, 1e3),
+    ("Mb/s", Unit::BitsPerSecond, 1e6),
+    ("Gb/s", Unit::BitsPerSecond, 1e9),
+    ("MB/s", Unit::BitsPerSecond, 8e6),
+    ("GB/s", Unit::BitsPerSecond, 8e9),
+    ("MiB/s", Unit::BitsPerSecond, 8_388_608.0),
+    ("GiB/s", Unit::BitsPerSecond, 8_589_934_592.0),
+    ("ns", Unit::Nanoseconds, 1.0),
+    ("us", Unit::Nanoseconds, 1e3),
+    ("ms", Unit::Nanoseconds, 1e6),
+    ("s", Unit::Nanoseconds, 1e9),
+    ("B", Unit::Bytes, 1.0),
+    ("KiB", Unit::Bytes, 1024.0),
+    ("MiB", Unit::Bytes, 1_048_576.0),
+    ("ratio", Unit::Ratio, 1.0),
+    ("%", Unit::Ratio, 0.01),
+    ("count", Unit::Count, 1.0),
+    ("1/s", Unit::PerSecond, 1.0),
+    ("s/GB", Unit::SecondsPerGigabyte, 1.0),
+];
+
+impl Unit {
+    /// The stored unit behind a printed one, and what a printed value is
+    /// multiplied by.
+    pub fn of_printed(text: &str) -> Option<(Self, f64)> {
+        PRINTED.iter().find(|(name, ..)| *name == text).map(|(_, unit, factor)| (*unit, *factor))
+    }
+
+    /// Every printed unit, for messages.
+    pub fn printed() -> impl Iterator<Item = &'static str> {
+        PRINTED.iter().map(|(name, ..)| *name)
+    }
+
+    /// As stored.
+    pub fn name(self) -> &'static str {
+        let own = PRINTED.iter().find(|(_, unit, factor)| *unit == self && (*factor - 1.0).abs() < 1e-12);
+        own.map_or("", |(name, ..)| name)
+    }
+
+    /// The largest printed unit of this one in which `value` is at least one,
+    /// with its factor: 19e9 b/s are 19 Gb/s.
+    pub fn scale_for(self, value: f64) -> (&'static str, f64) {
+        let scales: &[&str] = match self {
+            Self::BitsPerSecond => &["Gb/s", "Mb/s", "kb/s", "b/s"],
+            Self::Nanoseconds => &["s", "ms", "us", "ns"],
+            Self::Bytes => &["MiB", "KiB", "B"],
+            Self::Ratio => &["%"],
+            Self::Count | Self::PerSecond | Self::SecondsPerGigabyte => &[],
+        };
+        let factor = |name: &&str| Self::of_printed(name).map_or(1.0, |(_, factor)| factor);
+        let fitting = scales.iter().find(|name| value.abs() >= factor(name)).or(scales.last());
+        fitting.map_or((self.name(), 1.0), |name| (name, factor(name)))
+    }
+
+    /// A value for people, three significant digits: `19.0 Gb/s`.
+    pub fn text(self, value: f64) -> String {
+        let (name, factor) = self.scale_for(value);
+        let scaled = value / factor;
+        let places = match scaled.abs() {
+            large if large >= 100.0 => 0,
+            middle if middle >= 10.0 => 1,
+            _ => 2,
+        };
+        match self {
+            Self::Count => format!("{value:.0}"),
+            Self::Ratio => format!("{scaled:.places$} %"),
+            _ => format!("{scaled:.places$} {name}"),
+        }
+    }
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Which direction of a metric is an improvement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Better {
+    /// As a rate.
+    Higher,
+    /// As a delay.
+    Lower,
+}
+
+/// A named number of a trial.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Metric {
+    /// Kebab-case, as in `goodput` or `delay-p99`.
+    pub name: String,
+    /// Unit of `value`.
+    pub unit: Unit,
+    /// The direction that is better.
+    pub better: Better,
+    /// Never infinite and never "not a number": what was not measured is left out.
+    pub value: f64,
+}
+
+impl Metric {
+    /// A metric of which more is better.
+    pub fn higher(name: &str, unit: Unit, value: f64) -> Self {
+        Self { name: name.to_owned(), unit, better: Better::Higher, value }
+    }
+
+    /// A metric of which less is better.
+    pub fn lower(name: &str, unit: Unit, value: f64) -> Self {
+        Self { name: name.to_owned(), unit, better: Better::Lower, value }
+    }
+}
+
+/// What is drawn along an axis.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Axis {
+    /// Kebab-case, as in `time`.
+    pub name: String,
+    /// Unit of its values.
+    pub unit: Unit,
+}
+
+impl Axis {
+    /// An axis of this name and unit.
+    pub fn new(name: &str, unit: Unit) -> Self {
+        Self { name: name.to_owned(), unit }
+    }
+}
+
+/// A metric over time or over a size.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Series {
+    /// Kebab-case; unique within a trial.
+    pub name: String,
+    /// What it is over.
+    pub x: Axis,
+    /// What it is of.
+    pub y: Axis,
+    /// In ascending order of x.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// A setting as requested and as the kernel or program had it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SettingValue {
+    /// Role of the host that it belongs to; absent when it is the trial's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// Name with its unit, as in `send-buffer-bytes`.
+    pub name: String,
+    /// As requested; absent when nothing was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requested: Option<Value>,
+    /// As read back; absent when it could not be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effective: Option<Value>,
+}
+
+/// A workload's own document.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Detail {
+    /// Name of its format.
+    pub schema: String,
+    /// Version of that.
+    pub version: u32,
+    /// The document.
+    pub document: Value,
+}
+
+/// What a trial gave.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Outcome {
+    /// False when it ended early or parts are missing; what is there counts.
+    pub complete: bool,
+    /// The first is the workload's headline.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub metrics: Vec<Metric>,
+    /// Metrics over time or size.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub series: Vec<Series>,
+    /// Requested and effective settings that the detail does not hold.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settings: Vec<SettingValue>,
+    /// Capabilities lost, things to know.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notices: Vec<Notice>,
+    /// The workload's own document.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<Detail>,
+}
+
+impl Default for Outcome {
+    fn default() -> Self {
+        Self {
+            complete: true,
+            metrics: Vec::new(),
+            series: Vec::new(),
+            settings: Vec::new(),
+            notices: Vec::new(),
+            detail: None,
+        }
+    }
+}
+
+impl Outcome {
+    /// Of these metrics, the headline first. Values that are no numbers are left out.
+    pub fn of(metrics: impl IntoIterator<Item = Metric>) -> Self {
+        let metrics = metrics.into_iter().filter(|metric| metric.value.is_finite()).collect();
+        Self { metrics, ..Self::default() }
+    }
+
+    /// With the workload's own document.
+    ///
+    /// # Errors
+    /// The document cannot be written as JSON.
+    pub fn with_detail<T: Serialize>(
+        mut self,
+        schema: &str,
+        version: u32,
+        document: &T,
+    ) -> Result<Self, serde_json::Error> {
+        let document = serde_json::to_value(document)?;
+        self.detail = Some(Detail { schema: schema.to_owned(), version, document });
+        Ok(self)
+    }
+
+    /// The metric of this name.
+    pub fn metric(&self, name: &str) -> Option<&Metric> {
+        self.metrics.iter().find(|metric| metric.name == name)
+    }
+
+    /// The workload's headline.
+    pub fn headline(&self) -> Option<&Metric> {
+        self.metrics.first()
+    }
+
+    /// The workload's own document, when it is of this format; an error when it
+    /// is and cannot be read.
+    pub fn detail<T: DeserializeOwned>(&self, schema: &str) -> Option<Result<T, serde_json::Error>> {
+        let detail = self.detail.as_ref().filter(|detail| detail.schema == schema)?;
+        Some(T::deserialize(&detail.document))
+    }
+}
+
+/// Level of each factor of a cell.
+pub type Factors = BTreeMap<String, Value>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn printed_units_have_one_stored_unit_and_values_scale() {
+        assert_eq!(Unit::of_printed("Gb/s"), Some((Unit::BitsPerSecond, 1e9)));
+        assert_eq!(Unit::of_printed("us"), Some((Unit::Nanoseconds, 1e3)));
+        assert_eq!(Unit::of_printed("furlongs"), None);
+        for unit in [Unit::BitsPerSecond, Unit::Nanoseconds, Unit::Bytes, Unit::Ratio, Unit::Count] {
+            assert_eq!(serde_json::to_value(unit).unwrap(), unit.name());
+            assert_eq!(Unit::of_printed(unit.name()), Some((unit, 1.0)));
+        }
+        for (unit, value, text) in [
+            (Unit::BitsPerSecond, 19e9, "19.0 Gb/s"),
+            (Unit::BitsPerSecond, 1.234e9, "1.23 Gb/s"),
+            (Unit::Nanoseconds, 17_000_000.0, "17.0 ms"),
+            (Unit::Nanoseconds, 850.0, "850 ns"),
+            (Unit::Ratio, 0.125, "12.5 %"),
+            (Unit::Count, 3.0, "3"),
+            (Unit::PerSecond, 1250.0, "1250 1/s"),
+            (Unit::Bytes, 65_536.0, "64.0 KiB"),
+        ] {
+            assert_eq!(unit.text(value), text);
+        }
+    }
+
+    #[test]
+    fn a_detail_is_read_by_its_own_format_only() {
+        let outcome = Outcome::of([Metric::higher("goodput", Unit::BitsPerSecond, f64::NAN)])
+            .with_detail("clearstream.test", 1, &vec![1, 2])
+            .unwrap();
+        assert!(outcome.metrics.is_empty() && outcome.complete);
+        assert_eq!(outcome.detail::<Vec<u32>>("clearstream.test").unwrap().unwrap(), [1, 2]);
+        assert!(outcome.detail::<Vec<u32>>("clearstream.other").is_none());
+        assert!(outcome.detail::<String>("clearstream.test").unwrap().is_err());
+    }
+}

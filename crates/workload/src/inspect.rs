@@ -1,0 +1,45 @@
+//! The workload that measures nothing: hosts are described, which every run
+//! does before its first trial.
+
+use clearstream_schema::{TimeSpan, outcome::Outcome};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{Context, TrialError, Workload};
+
+/// Describes the hosts.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Inspect;
+
+/// It has no options.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct InspectConfig {}
+
+impl Workload for Inspect {
+    type Config = InspectConfig;
+
+    fn name(&self) -> &'static str {
+        "inspect"
+    }
+
+    fn title(&self) -> &'static str {
+        "Description of the hosts, without traffic"
+    }
+
+    fn varies(&self) -> bool {
+        false
+    }
+
+    fn time(&self, _: &InspectConfig) -> TimeSpan {
+        TimeSpan(0)
+    }
+
+    fn overhead(&self) -> TimeSpan {
+        TimeSpan::from_millis(100)
+    }
+
+    fn run(&self, _: &mut Context<'_, '_>, _: &InspectConfig) -> Result<Outcome, TrialError> {
+        Ok(Outcome::default())
+    }
+}

@@ -1,0 +1,49 @@
+//! The workloads that a program has.
+
+use std::sync::Arc;
+
+use crate::{AnyWorkload, EnvironmentFactor, Workload};
+
+/// Workloads, and the factors of the hosts' surroundings, by name.
+#[derive(Debug, Clone, Default)]
+pub struct Registry {
+    workloads: Vec<Arc<dyn AnyWorkload>>,
+    factors: Vec<Arc<dyn EnvironmentFactor>>,
+}
+
+impl Registry {
+    /// With one more workload. One of the same name is replaced.
+    #[must_use]
+    pub fn with(mut self, workload: impl Workload) -> Self {
+        self.workloads.retain(|other| other.name() != workload.name());
+        self.workloads.push(Arc::new(workload));
+        self
+    }
+
+    /// With one more factor of labs.
+    #[must_use]
+    pub fn with_factor(mut self, factor: impl EnvironmentFactor) -> Self {
+        self.factors.push(Arc::new(factor));
+        self
+    }
+
+    /// The workload of this name.
+    pub fn workload(&self, name: &str) -> Option<Arc<dyn AnyWorkload>> {
+        self.workloads.iter().find(|workload| workload.name() == name).cloned()
+    }
+
+    /// Names of all workloads, in the order of their registration.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.workloads.iter().map(|workload| workload.name())
+    }
+
+    /// The factor of labs of this name.
+    pub fn factor(&self, name: &str) -> Option<Arc<dyn EnvironmentFactor>> {
+        self.factors.iter().find(|factor| factor.name() == name).cloned()
+    }
+
+    /// Names of all factors of labs.
+    pub fn factor_names(&self) -> impl Iterator<Item = &'static str> {
+        self.factors.iter().map(|factor| factor.name())
+    }
+}

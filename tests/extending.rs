@@ -1,0 +1,52 @@
+//! The example of docs/extending.md: a workload that is one file, run by a
+//! study over a lab, drawn and compared, with no other file of the program
+//! changed.
+#![allow(clippy::unwrap_used, reason = "a test may end by panic")]
+
+mod common;
+
+use std::{path::Path, process::Command, time::Duration};
+
+use clearstream_record::Reader;
+use clearstream_study::{PRACTICAL_RATIO, compare_levels};
+use common::{Lab, finish};
+
+/// Programs of the package `workload` are not this package's: cargo says where
+/// it has put them.
+fn example(name: &str) -> std::path::PathBuf {
+    let program = Path::new(env!("CARGO_BIN_EXE_clearstream"));
+    program.parent().unwrap().join("examples").join(name)
+}
+
+#[test]
+fn root_the_example_workload_is_run_drawn_and_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let _lab = Lab::of_two_hosts(folder.path(), "extending");
+    let run = folder.path().join("run");
+    let mut command = Command::new(example("handshake"));
+    command
+        .arg("extending")
+        .arg(&run)
+        .env("CLEARSTREAM", env!("CARGO_BIN_EXE_clearstream"))
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    let output = finish(command.spawn().unwrap(), Duration::from_secs(60));
+    assert!(output.ok().contains("36 of 36 trials done"), "{}", output.stdout);
+    let reader = Reader::open(&run).unwrap();
+    for trial in reader.trials().unwrap() {
+        let trial = trial.unwrap();
+        let outcome = trial.outcome.measured().unwrap();
+        assert!(outcome.metric("handshake").unwrap().value > 0.0);
+        let points = outcome.series[0].points.len() as u64;
+        assert_eq!(Some(points), trial.factors["count"].as_u64(), "one point for each connection");
+        assert_eq!(reader.samples::<serde_json::Value>(&trial).unwrap().count() as u64, points);
+    }
+    let page = clearstream_report::html(&reader).unwrap();
+    assert!(page.contains("Time of a handshake: handshake against count"), "the figure is there");
+    assert!(page.contains("figure-by-count-handshake"));
+    let csv = clearstream_report::csv(&reader).unwrap();
+    assert!(csv.lines().next().unwrap().ends_with("handshake_ns,handshake_p99_ns"), "{csv}");
+    let compared = compare_levels(&reader, "mtu=1500", "mtu=9000", None, PRACTICAL_RATIO).unwrap();
+    assert_eq!(compared.cells.len(), 3);
+    assert!(compared.cells.iter().all(|cell| cell.metric.name == "handshake" && cell.pair_count == 6));
+}
