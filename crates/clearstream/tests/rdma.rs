@@ -5,7 +5,7 @@
 mod common;
 #[path = "rdma/exchange.rs"]
 mod exchange;
-#[path = "../crates/iwarp/tests/wire/pcap.rs"]
+#[path = "../../iwarp/tests/wire/pcap.rs"]
 #[allow(dead_code, reason = "captures are read here and not written")]
 mod pcap;
 
