@@ -4,6 +4,8 @@
 mod check;
 mod error;
 mod expand;
+#[cfg(test)]
+pub(crate) mod made;
 mod pattern;
 
 use std::path::Path;
