@@ -15,7 +15,7 @@ use serde_json::Value;
 /// Groups from the bottom up; a crate uses its own group and those below.
 const GROUPS: [&[&str]; 6] = [
     &["schema", "stats"],
-    &["sys", "netlink", "host", "control", "testkit"],
+    &["sys", "netlink", "host", "control", "configfile", "testkit"],
     &["lab", "flow", "probe", "plan", "iwarp"],
     &["tune", "place", "route"],
     &["record", "study", "diagnose", "improve"],

@@ -13,7 +13,6 @@ pub mod congestion;
 pub mod control;
 pub mod counters;
 pub mod diagnosis;
-pub mod document;
 pub mod exit;
 pub mod fabric;
 pub mod failure;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use clearstream_configfile::did_you_mean;
 use clearstream_schema::{
     flow::FlowConfig,
     record::Published,
@@ -12,7 +13,6 @@ use serde_json::Value;
 use crate::{
     factor::{self, Factor},
     file::Step,
-    suggest,
 };
 
 /// Something that means nothing, and where.
@@ -138,7 +138,7 @@ fn check_factors(
                 ));
             }
             Levels::Named(word) if !factor::CORE_WORDS.contains(&word.as_str()) => {
-                let hint = suggest::hint(word, factor::CORE_WORDS);
+                let hint = did_you_mean(word, factor::CORE_WORDS);
                 return place.problem(format!(
                     "there is no \"{word}\"{hint} (known: {})",
                     factor::CORE_WORDS.join(", ")

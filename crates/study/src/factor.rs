@@ -1,12 +1,11 @@
 //! What a factor is and which levels it takes.
 
+use clearstream_configfile::{did_you_mean, explain, unknown_name};
 use clearstream_schema::{
     CoreList, flow::FlowConfig, gateways::GatewayConfig, probe::ProbeConfig, study::Workload,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
-
-use crate::suggest;
 
 /// Words for core levels that are resolved on the host.
 pub(crate) const CORE_WORDS: [&str; 2] = [EVERY_CORE, REPRESENTATIVE_CORES];
@@ -153,13 +152,13 @@ pub(crate) fn with_option<T: Serialize + DeserializeOwned>(
 
 /// Serde's message with the names that only a lab knows added.
 fn option_message(message: String) -> String {
-    match suggest::unknown_name(&message) {
+    match unknown_name(&message) {
         Some((written, mut known)) => {
             known.extend(LAB_ONLY);
-            let hint = suggest::hint(written, known.iter().copied());
+            let hint = did_you_mean(written, known.iter().copied());
             format!("there is no option `{written}`{hint} (known: {})", known.join(", "))
         }
-        None => suggest::explain(&message),
+        None => explain(&message),
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
+use clearstream_configfile::{did_you_mean, explain};
 use clearstream_schema::study::StudyFile;
 use clearstream_sys::file;
 use toml::de::{DeTable, DeValue};
 
-use crate::{StudyError, check, suggest};
+use crate::{StudyError, check};
 
 /// Built-in studies, by name.
 const BUILT_IN: &[(&str, &str)] = &[
@@ -32,7 +33,7 @@ pub fn load(name_or_path: &str) -> Result<StudyFile, StudyError> {
         Ok(text) => parse(&text, name_or_path),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(StudyError::Unknown {
             name: name_or_path.to_owned(),
-            hint: suggest::hint(name_or_path, built_in()),
+            hint: did_you_mean(name_or_path, built_in()),
             known: built_in().collect(),
         }),
         Err(source) => Err(StudyError::Read { path: path.to_owned(), source }),
@@ -50,7 +51,7 @@ pub fn parse(text: &str, file: &str) -> Result<StudyFile, StudyError> {
             file: file.to_owned(),
             line: line_at(text, start),
             key: key_at(text, start, error.message()),
-            message: suggest::explain(error.message()),
+            message: explain(error.message()),
         }
     })?;
     check::check(&study).map_err(|problem| StudyError::File {

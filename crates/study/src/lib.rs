@@ -25,7 +25,6 @@ mod plan;
 mod progress;
 mod resume;
 mod runner;
-mod suggest;
 mod treatment;
 mod variant;
 

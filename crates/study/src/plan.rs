@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use clearstream_configfile::did_you_mean;
 use clearstream_schema::{
     TimeSpan,
     flow::Notice,
@@ -16,7 +17,6 @@ use crate::{
     Mode, StudyError,
     cells::{self, Cell, Surroundings},
     factor::Treatment,
-    suggest,
     variant::Effective,
 };
 
@@ -160,7 +160,7 @@ fn chosen<'a>(study: &'a StudyFile, only: &[String]) -> Result<Vec<&'a Experimen
         return Err(StudyError::Experiment {
             study: study.name.clone(),
             name: name.clone(),
-            hint: suggest::hint(name, names()),
+            hint: did_you_mean(name, names()),
             known: names().map(str::to_owned).collect(),
         });
     }

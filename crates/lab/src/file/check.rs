@@ -5,11 +5,9 @@ use std::{
     net::IpAddr,
 };
 
+use clearstream_configfile::did_you_mean;
 use clearstream_netlink::Prefix;
-use clearstream_schema::{
-    document::nearest,
-    lab::{LAB_SCHEMA, LabFile, LabHost, LabLink, LinkBackend, LinkEnd},
-};
+use clearstream_schema::lab::{LAB_SCHEMA, LabFile, LabHost, LabLink, LinkBackend, LinkEnd};
 
 /// A key and what is wrong with it.
 #[derive(Debug)]
@@ -185,9 +183,8 @@ fn check_link(key: &str, link: &LabLink) -> Result<(), Fault> {
 fn check_end(key: &str, end: &LinkEnd, is_tun: bool, hosts: &BTreeSet<&str>) -> Result<(), Fault> {
     if !hosts.contains(end.host.as_str()) {
         let known: Vec<&str> = hosts.iter().copied().collect();
-        let meant = nearest(&end.host, known.iter().copied());
-        let meant = meant.map_or_else(String::new, |name| format!(": did you mean \"{name}\"?"));
-        let problem = format!("there is no host \"{}\" (there are {}){meant}", end.host, known.join(", "));
+        let hint = did_you_mean(&end.host, known.iter().copied());
+        let problem = format!("there is no host \"{}\"{hint} (known: {})", end.host, known.join(", "));
         return fault(format!("{key}.host"), problem);
     }
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);

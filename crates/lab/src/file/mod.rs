@@ -5,10 +5,8 @@ mod check;
 
 use std::path::Path;
 
-use clearstream_schema::{
-    document::{self, Document},
-    lab::LabFile,
-};
+use clearstream_configfile::{Document, explain, line_of};
+use clearstream_schema::lab::LabFile;
 use clearstream_sys::file::{DOCUMENT_BYTES, read_text};
 
 pub(crate) use self::check::destination;
@@ -60,14 +58,14 @@ pub fn parse(path: &Path, text: &str) -> Result<LabFile, LabError> {
         let document = Document::read(text);
         LabError::BadFile {
             path: path.to_owned(),
-            line: document::line_of(text, offset),
+            line: line_of(text, offset),
             key: document.key_at(offset),
-            problem: document::with_suggestion(error.message()),
+            problem: explain(error.message()),
         }
     })?;
     check::check(&file).map_err(|fault| LabError::BadFile {
         path: path.to_owned(),
-        line: document::line_of(text, Document::read(text).offset_of(&fault.key)),
+        line: line_of(text, Document::read(text).offset_of(&fault.key)),
         key: fault.key,
         problem: fault.problem,
     })?;

@@ -74,7 +74,7 @@ fn faults_are_told_with_file_line_key_and_what_was_meant() {
             "{ host = \"alpha\", interface = \"eth0\"",
             "{ host = \"alhpa\", interface = \"eth0\"",
             "my.toml:27: link[0].ends[0].host",
-            "\"alpha\"?",
+            "did you mean `alpha`?",
         ),
         (
             "{ host = \"gate\", interface = \"eth1\"",

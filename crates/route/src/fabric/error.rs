@@ -44,7 +44,7 @@ pub enum FabricError {
         fabric: String,
         /// As asked.
         name: String,
-        /// `; did you mean sn1?`, or nothing.
+        /// The nearest host, or nothing.
         hint: String,
         /// Classes and the hosts at their ends.
         known: String,

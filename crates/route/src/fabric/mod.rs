@@ -10,7 +10,7 @@ mod pattern;
 
 use std::path::Path;
 
-use clearstream_schema::document::{self, Document};
+use clearstream_configfile::{Document, explain, line_of};
 use clearstream_sys::file;
 
 pub use self::{
@@ -60,13 +60,13 @@ pub fn load(name_or_path: &str) -> Result<Fabric, FabricError> {
 pub fn parse(path: &Path, text: &str) -> Result<Fabric, FabricError> {
     let bad = |offset: usize, key: String, problem: String| FabricError::BadFile {
         path: path.to_owned(),
-        line: document::line_of(text, offset),
+        line: line_of(text, offset),
         key,
         problem,
     };
     let file = toml::from_str(text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start);
-        bad(offset, Document::read(text).key_at(offset), document::with_suggestion(error.message()))
+        bad(offset, Document::read(text).key_at(offset), explain(error.message()))
     })?;
     Fabric::new(file)
         .map_err(|fault| bad(Document::read(text).offset_of(&fault.key), fault.key, fault.problem))

@@ -73,38 +73,3 @@ pub fn line_of(text: &str, offset: usize) -> usize {
     let before = text.as_bytes().get(..offset).unwrap_or(text.as_bytes());
     before.iter().filter(|&&byte| byte == b'\n').count() + 1
 }
-
-/// Adds what was probably meant to serde's "unknown field `a`, expected one of
-/// `b`, `c`".
-pub fn with_suggestion(message: &str) -> String {
-    let mut quoted = message.split('`').skip(1).step_by(2);
-    let (Some(wrong), true) = (quoted.next(), message.starts_with("unknown ")) else {
-        return message.to_owned();
-    };
-    match nearest(wrong, quoted) {
-        Some(meant) => format!("{message}: did you mean `{meant}`?"),
-        None => message.to_owned(),
-    }
-}
-
-/// The word nearest to `wrong`, when one is near.
-pub fn nearest<'a>(wrong: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let best = words.into_iter().map(|word| (distance(wrong, word), word)).min_by_key(|(edits, _)| *edits);
-    best.filter(|(edits, _)| *edits <= 2.max(wrong.len() / 3)).map(|(_, word)| word)
-}
-
-/// Levenshtein's distance: single-letter edits from one word to the other.
-fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (index, left) in one.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = index + 1;
-        for (column, right) in other.iter().enumerate() {
-            let replaced = diagonal + usize::from(left != *right);
-            diagonal = row[column + 1];
-            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
-        }
-    }
-    row[other.len()]
-}
