@@ -2,6 +2,7 @@
 
 use std::{io, path::PathBuf};
 
+use clearstream_configfile::ConfigError;
 use clearstream_control::{
     PeerError, StartCause, pairing::PairingError, session::SessionEnd, tls::ServeError,
 };
@@ -342,12 +343,19 @@ fn place(error: &PlaceError) -> ExitCode {
     }
 }
 
+fn config(error: &ConfigError) -> ExitCode {
+    match error {
+        ConfigError::Unknown { .. } => ExitCode::Name,
+        ConfigError::Read { .. } => ExitCode::File,
+        ConfigError::Invalid { .. } => ExitCode::Usage,
+    }
+}
+
 fn study(error: &StudyError) -> ExitCode {
     match error {
-        StudyError::Unknown { .. } | StudyError::Experiment { .. } => ExitCode::Name,
-        StudyError::Read { .. } => ExitCode::File,
-        StudyError::File { .. }
-        | StudyError::LabOnly { .. }
+        StudyError::Config(error) => config(error),
+        StudyError::Experiment { .. } => ExitCode::Name,
+        StudyError::LabOnly { .. }
         | StudyError::LabWorkload { .. }
         | StudyError::Level { .. }
         | StudyError::TooLarge { .. }

@@ -3,6 +3,7 @@
 
 use std::{io, path::PathBuf};
 
+use clearstream_configfile::ConfigError;
 use clearstream_netlink::NetlinkError;
 use clearstream_schema::{ExitCode, control::FailureKind};
 use serde::{Deserialize, Serialize};
@@ -10,28 +11,9 @@ use serde::{Deserialize, Serialize};
 /// Why a lab could not be made, found or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// Neither a built-in lab nor a file.
-    #[error(
-        "there is no lab \"{name}\": built in are {known}; a lab file is named with its path, as in ./{name}.toml"
-    )]
-    Unknown {
-        /// As typed.
-        name: String,
-        /// Names of the built-in ones.
-        known: String,
-    },
-    /// The lab file says something that cannot be meant.
-    #[error("{}:{line}: {key}: {problem}", path.display())]
-    BadFile {
-        /// File.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// Key, as in `link[0].delay`.
-        key: String,
-        /// What is wrong and what to write instead.
-        problem: String,
-    },
+    /// A lab file.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// A lab of this name is running.
     #[error("the lab \"{name}\" is running already: take it down with `clearstream lab down {name}`")]
     NameTaken {
@@ -148,15 +130,17 @@ impl LabError {
     /// Exit code of the command for this error.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            Self::BadFile { .. }
-            | Self::NoHost { .. }
+            Self::NoHost { .. }
             | Self::NoLink { .. }
             | Self::Fault { .. }
             | Self::Sysctl { .. } => ExitCode::Usage,
-            Self::Unknown { .. } | Self::NameTaken { .. } | Self::NotRunning { .. } => ExitCode::Name,
+            Self::Config(ConfigError::Invalid { .. }) => ExitCode::Usage,
+            Self::Config(ConfigError::Unknown { .. }) | Self::NameTaken { .. } | Self::NotRunning { .. } => {
+                ExitCode::Name
+            }
             Self::HostDead { .. } => ExitCode::PeerLost,
             Self::Privilege { .. } | Self::Unsupported { .. } => ExitCode::Unsupported,
-            Self::File { .. } => ExitCode::File,
+            Self::Config(ConfigError::Read { .. }) | Self::File { .. } => ExitCode::File,
             Self::Network { source, .. } => network_code(source),
             Self::System { source, .. } => match FailureKind::of_system(source) {
                 FailureKind::Unsupported => ExitCode::Unsupported,

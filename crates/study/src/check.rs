@@ -2,59 +2,45 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clearstream_configfile::did_you_mean;
+use clearstream_configfile::{Fault, did_you_mean, fault};
 use clearstream_schema::{
     flow::FlowConfig,
     record::Published,
-    study::{Experiment, Levels, STUDY_SCHEMA, StudyFile, Variant, Workload},
+    study::{Experiment, Levels, StudyFile, Variant, Workload},
 };
 use serde_json::Value;
 
-use crate::{
-    factor::{self, Factor},
-    file::Step,
-};
+use crate::factor::{self, Factor};
 
-/// Something that means nothing, and where.
-#[derive(Debug)]
-pub(crate) struct Problem {
-    pub(crate) place: Vec<Step>,
-    pub(crate) message: String,
-}
-
-/// A chain of keys and places, growing as the walk goes in.
+/// A key of the document, growing as the walk goes in: `experiment[0].flow`.
 #[derive(Debug, Clone, Default)]
-struct Place(Vec<Step>);
+struct Place(String);
 
 impl Place {
-    fn at(&self, step: impl Into<Step>) -> Self {
-        let mut steps = self.0.clone();
-        steps.push(step.into());
-        Self(steps)
+    fn at(&self, key: &str) -> Self {
+        Self(if self.0.is_empty() { key.to_owned() } else { format!("{}.{key}", self.0) })
     }
 
-    fn problem<T>(&self, message: impl Into<String>) -> Result<T, Problem> {
-        Err(Problem { place: self.0.clone(), message: message.into() })
+    fn item(&self, index: usize) -> Self {
+        Self(format!("{}[{index}]", self.0))
+    }
+
+    fn problem<T>(&self, problem: impl Into<String>) -> Result<T, Fault> {
+        fault(self.0.as_str(), problem)
     }
 }
 
 /// The first thing that means nothing.
-pub(crate) fn check(study: &StudyFile) -> Result<(), Problem> {
+pub(crate) fn check(study: &StudyFile) -> Result<(), Fault> {
     let top = Place::default();
-    if study.schema != STUDY_SCHEMA {
-        return top.at("schema").problem(format!("write \"{STUDY_SCHEMA}\""));
-    }
-    if study.version != 1 {
-        return top.at("version").problem("this program reads version 1");
-    }
     check_name(&top, &study.name)?;
     check_options(&top.at("flow"), Workload::Flow, &study.flow)?;
     if study.experiments.is_empty() {
-        return top.problem("a study needs at least one [[experiment]]");
+        return top.at("experiment").problem("a study needs at least one [[experiment]]");
     }
     let mut names = BTreeSet::new();
     for (index, experiment) in study.experiments.iter().enumerate() {
-        let place = top.at("experiment").at(index);
+        let place = top.at("experiment").item(index);
         if !names.insert(&experiment.name) {
             return place
                 .at("name")
@@ -65,7 +51,7 @@ pub(crate) fn check(study: &StudyFile) -> Result<(), Problem> {
     Ok(())
 }
 
-fn check_experiment(place: &Place, experiment: &Experiment) -> Result<(), Problem> {
+fn check_experiment(place: &Place, experiment: &Experiment) -> Result<(), Fault> {
     check_name(place, &experiment.name)?;
     check_options(&place.at("flow"), Workload::Flow, &experiment.flow)?;
     check_options(&place.at("probe"), Workload::Probe, &experiment.probe)?;
@@ -80,12 +66,12 @@ fn check_experiment(place: &Place, experiment: &Experiment) -> Result<(), Proble
         }
     }
     for (index, published) in experiment.published.iter().enumerate() {
-        check_published(&place.at("published").at(index), published)?;
+        check_published(&place.at("published").item(index), published)?;
     }
     Ok(())
 }
 
-fn check_variant(place: &Place, experiment: &Experiment, variant: &Variant) -> Result<(), Problem> {
+fn check_variant(place: &Place, experiment: &Experiment, variant: &Variant) -> Result<(), Fault> {
     check_options(&place.at("flow"), Workload::Flow, &variant.flow)?;
     check_options(&place.at("probe"), Workload::Probe, &variant.probe)?;
     check_options(&place.at("gateways"), Workload::Gateways, &variant.gateways)?;
@@ -99,7 +85,7 @@ fn check_variant(place: &Place, experiment: &Experiment, variant: &Variant) -> R
 }
 
 /// Names end up in folder names and in the report's anchors.
-fn check_name(place: &Place, name: &str) -> Result<(), Problem> {
+fn check_name(place: &Place, name: &str) -> Result<(), Fault> {
     let fits = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
     if name.is_empty() || name.len() > 64 || !name.chars().all(fits) {
         return place.at("name").problem("write 1 to 64 small letters, digits and -");
@@ -111,10 +97,10 @@ fn check_options(
     place: &Place,
     workload: Workload,
     options: &BTreeMap<String, Value>,
-) -> Result<(), Problem> {
+) -> Result<(), Fault> {
     for (key, value) in options {
         if let Err(message) = factor::try_option(workload, key, value) {
-            return place.at(key.as_str()).problem(message);
+            return place.at(key).problem(message);
         }
     }
     Ok(())
@@ -124,12 +110,12 @@ fn check_factors(
     place: &Place,
     experiment: &Experiment,
     factors: &BTreeMap<String, Levels>,
-) -> Result<(), Problem> {
+) -> Result<(), Fault> {
     if experiment.workload == Workload::Inspect && !factors.is_empty() {
         return place.problem("the inspect workload has no factors");
     }
     for (name, levels) in factors {
-        let place = place.at(name.as_str());
+        let place = place.at(name);
         let factor = Factor::of(experiment.workload, name);
         match levels {
             Levels::Named(word) if !factor.takes_cores() => {
@@ -151,10 +137,10 @@ fn check_factors(
             Levels::Listed(levels) => {
                 for (index, level) in levels.iter().enumerate() {
                     if let Err(message) = factor.check(experiment.workload, name, level) {
-                        return place.at(index).problem(message);
+                        return place.item(index).problem(message);
                     }
                     if levels[..index].contains(level) {
-                        return place.at(index).problem(format!("{level} is there twice"));
+                        return place.item(index).problem(format!("{level} is there twice"));
                     }
                 }
             }
@@ -163,14 +149,14 @@ fn check_factors(
     Ok(())
 }
 
-fn check_repetitions(place: &Place, repetitions: Option<u32>) -> Result<(), Problem> {
+fn check_repetitions(place: &Place, repetitions: Option<u32>) -> Result<(), Fault> {
     match repetitions {
         Some(count) if !(1..=1000).contains(&count) => place.at("repetitions").problem("write 1 to 1000"),
         _ => Ok(()),
     }
 }
 
-fn check_precision(place: &Place, ratio: Option<f64>) -> Result<(), Problem> {
+fn check_precision(place: &Place, ratio: Option<f64>) -> Result<(), Fault> {
     match ratio {
         Some(ratio) if !(ratio > 0.0 && ratio < 1.0) => {
             place.at("precision-ratio").problem("write a share between 0 and 1, as in 0.02 for 2 %")
@@ -179,7 +165,7 @@ fn check_precision(place: &Place, ratio: Option<f64>) -> Result<(), Problem> {
     }
 }
 
-fn check_published(place: &Place, published: &Published) -> Result<(), Problem> {
+fn check_published(place: &Place, published: &Published) -> Result<(), Fault> {
     if published.source.trim().is_empty() {
         return place.at("source").problem("say which paper and figure");
     }
@@ -192,7 +178,7 @@ fn check_published(place: &Place, published: &Published) -> Result<(), Problem> 
         let known = factor::is_lab_only(key) || FlowConfig::default().with(key, level.clone()).is_ok();
         if !known {
             let message = factor::try_option(Workload::Flow, key, level).err().unwrap_or_default();
-            return place.at("factors").at(key.as_str()).problem(message);
+            return place.at("factors").at(key).problem(message);
         }
     }
     Ok(())

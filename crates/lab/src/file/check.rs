@@ -5,29 +5,12 @@ use std::{
     net::IpAddr,
 };
 
-use clearstream_configfile::did_you_mean;
+use clearstream_configfile::{Fault, did_you_mean, fault};
 use clearstream_netlink::Prefix;
-use clearstream_schema::lab::{LAB_SCHEMA, LabFile, LabHost, LabLink, LinkBackend, LinkEnd};
-
-/// A key and what is wrong with it.
-#[derive(Debug)]
-pub(super) struct Fault {
-    pub(super) key: String,
-    pub(super) problem: String,
-}
-
-fn fault<T>(key: impl Into<String>, problem: impl Into<String>) -> Result<T, Fault> {
-    Err(Fault { key: key.into(), problem: problem.into() })
-}
+use clearstream_schema::lab::{LabFile, LabHost, LabLink, LinkBackend, LinkEnd};
 
 /// The first fault of a lab.
 pub(super) fn check(file: &LabFile) -> Result<(), Fault> {
-    if file.schema != LAB_SCHEMA {
-        return fault("schema", format!("this is \"{}\": a lab file says \"{LAB_SCHEMA}\"", file.schema));
-    }
-    if file.version != 1 {
-        return fault("version", format!("version {} is not known to this program: write 1", file.version));
-    }
     // The name is part of a socket's path, which has 107 bytes (unix(7)).
     check_name("name", &file.name, 32)?;
     if file.hosts.is_empty() {

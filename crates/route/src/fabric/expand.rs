@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use clearstream_configfile::did_you_mean;
+use clearstream_configfile::{Fault, did_you_mean, fault};
 use clearstream_schema::{
     fabric::{FabricFile, FabricNetwork, FabricRoute, HostClass, HostRole},
     prefix::Prefix,
@@ -11,7 +11,7 @@ use clearstream_schema::{
 
 use super::{
     FabricError,
-    check::{self, Fault, fault},
+    check,
     pattern::{AddressList, AddressPattern, NameList, Pattern},
 };
 

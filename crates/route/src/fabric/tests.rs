@@ -1,5 +1,6 @@
 use std::path::Path;
 
+use clearstream_configfile::ConfigError;
 use clearstream_schema::fabric::{FabricFile, HostRole};
 use proptest::prelude::*;
 
@@ -69,7 +70,9 @@ return-path = "alias"
 
 fn refused(text: &str) -> (usize, String, String) {
     match parse(Path::new("f.toml"), text) {
-        Err(FabricError::BadFile { line, key, problem, .. }) => (line, key, problem),
+        Err(FabricError::Config(ConfigError::Invalid { line: Some(line), key, problem, .. })) => {
+            (line, key, problem)
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -237,8 +240,8 @@ fn names_that_are_not_there_are_answered_with_the_nearest() {
     let text = fabric.find("c11").unwrap_err().to_string();
     assert!(text.contains("did you mean `c"), "{text}");
     assert!(fabric.find_class("servers").is_err());
-    assert!(matches!(load("nowhere"), Err(FabricError::Unknown { .. })));
-    assert!(matches!(load("./nowhere.toml"), Err(FabricError::Read { .. })));
+    assert!(matches!(load("nowhere"), Err(FabricError::Config(ConfigError::Unknown { .. }))));
+    assert!(matches!(load("./nowhere.toml"), Err(FabricError::Config(ConfigError::Read { .. }))));
 }
 
 #[test]
@@ -302,7 +305,9 @@ proptest! {
         lines[at] = &text;
         let text = lines.join("\n");
         if let Err(error) = parse(Path::new("f.toml"), &text) {
-            let FabricError::BadFile { line, .. } = error else { panic!("{error}") };
+            let FabricError::Config(ConfigError::Invalid { line: Some(line), .. }) = error else {
+                panic!("{error}")
+            };
             prop_assert!(line >= 1 && line <= lines.len() + 1);
         }
     }

@@ -1,12 +1,11 @@
 //! Routes: between networks that gateways join, in ways that can work there.
 
-use clearstream_configfile::did_you_mean;
+use clearstream_configfile::{Fault, did_you_mean, fault};
 use clearstream_schema::{
     fabric::{FabricFile, HashPolicy, HostRole, Multipath, NetworkKind, ReturnPath},
 };
 use clearstream_tune::KernelVersion;
 
-use super::{Fault, fault};
 use crate::{
     fabric::expand::Fabric,
     planner::kernel::{EQUAL_SEED_SINCE, GROUP_SINCE, RESILIENT_SINCE},
