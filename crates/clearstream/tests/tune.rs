@@ -103,7 +103,7 @@ fn plans_for_a_captured_host() {
     arguments.extend(path);
     arguments.extend(["--out", out.to_str().unwrap()]);
     let shown = run(&arguments);
-    for part in ["- 4096 131072 33554432", "+ 4096 131072 170917888", "42.5 MB", "tune apply"] {
+    for part in ["- 4096 131072 33554432", "+ 4096 131072 170917888", "40.5 MiB", "tune apply"] {
         assert!(shown.ok().contains(part), "{part} in:\n{}", shown.stdout);
     }
     let plan: Value = serde_json::from_str(&std::fs::read_to_string(&out).unwrap()).unwrap();

@@ -1,6 +1,6 @@
 //! What to try, and what the experiments mean.
 
-use clearstream_schema::{
+use clearstream_schema::{human::{bytes, rate}, 
     diagnosis::{
         End, Experiment, ExperimentKind, ExperimentResult, Finding, Remedy, Role, Suggestion, Verdict,
     },
@@ -13,7 +13,6 @@ use crate::{
     causes::other_congestion_control,
     experiments::BETTER,
     facts::Facts,
-    words::{bytes, rate},
 };
 
 /// The flow of an experiment on the flow diagnosed.

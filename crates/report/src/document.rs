@@ -12,7 +12,7 @@ use crate::{
     digest::{Digest, ExperimentDigest},
     figure::{Figure, Table, draw_both, identifier},
     figures::{cost, delay, effects, gateways, goodput, live, matrix, row, staircase, throughput, window},
-    format::{bytes, join, level_of, milliseconds, rate},
+    format::{bytes, join, level_of, time, rate},
     machine::{self, Marks},
     settings::SettingRow,
     summary::{self, Headline},
@@ -293,8 +293,8 @@ fn provenance(digest: &Digest) -> Vec<Fact> {
                 lines.passed_count,
                 lines.lost_count,
                 lines.overflow_count,
-                milliseconds(lines.late_p99_ns as f64),
-                milliseconds(lines.late_max_ns as f64)
+                time(lines.late_p99_ns as f64),
+                time(lines.late_max_ns as f64)
             ),
         ));
     }

@@ -19,6 +19,7 @@ pub mod failure;
 pub mod flow;
 pub mod gateways;
 pub mod host;
+pub mod human;
 pub mod improvement;
 pub mod indirection;
 pub mod lab;

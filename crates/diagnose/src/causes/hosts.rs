@@ -1,6 +1,6 @@
 //! Limits and faults that are in the hosts' own descriptions and counters.
 
-use clearstream_schema::{
+use clearstream_schema::{human::{bytes, rate}, 
     diagnosis::{Cause, EvidenceItem, Finding, Remedy},
     host::PcieLink,
 };
@@ -8,7 +8,7 @@ use clearstream_schema::{
 use crate::{
     facts::{Facts, Part},
     formulas, hosts,
-    words::{bytes, percent, rate},
+    words::percent,
 };
 
 /// A rate this near to a ceiling is at it.

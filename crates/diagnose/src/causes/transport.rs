@@ -1,13 +1,13 @@
 //! Limits that the sockets show: windows, buffers, pacing, the writing program.
 
-use clearstream_schema::diagnosis::{BufferLimit, Cause, Finding, Remedy};
+use clearstream_schema::{human::{bytes, rate, time}, diagnosis::{BufferLimit, Cause, Finding, Remedy}};
 use serde_json::Value;
 
 use crate::{
     facts::Facts,
     formulas, hosts,
     stages::{goal_bps, goal_words},
-    words::{bytes, percent, rate, time},
+    words::percent,
 };
 
 /// Share of the time on one of the kernel's clocks that decides.

@@ -8,7 +8,7 @@ use std::{
 
 use clearstream_control::encoding;
 use clearstream_flow::FlowEvent;
-use clearstream_schema::{
+use clearstream_schema::{human, 
     TimeSpan,
     control::{Cookie, Reply, Request},
     counters::HostCounters,
@@ -238,11 +238,7 @@ impl Measured<'_> {
             .filter_map(|address| self.facts.speed_bps(&ends.host, address))
             .min();
         if let Some(speed) = speed.filter(|speed| summary.goodput_bps >= USED_RATIO * *speed as f64) {
-            let reason = format!(
-                "{:.1} Gb/s of the {:.1} Gb/s of its link",
-                giga(summary.goodput_bps),
-                giga(speed as f64)
-            );
+            let reason = format!("{} of the {} of its link", human::rate(summary.goodput_bps), human::rate(speed as f64));
             return (ForwardingLimit::Link, reason);
         }
         if let Some((sent, again)) = self.segments().filter(|(sent, again)| *again > sent * LOSS_RATIO) {
@@ -294,8 +290,4 @@ impl Measured<'_> {
         });
         busy.max_by(|one, other| one.1.total_cmp(&other.1))
     }
-}
-
-fn giga(bps: f64) -> f64 {
-    bps / 1e9
 }

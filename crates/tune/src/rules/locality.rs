@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use clearstream_schema::{
+use clearstream_schema::{human::rate, 
     CoreList,
     host::{HostReport, Interrupt, Nic, PciDevice},
     tune::{Finding, FindingClass, Severity},
 };
 
 use super::{Facts, With};
-use crate::path::rate;
 
 /// Interrupts below this share of an interface's own are not busy.
 const BUSY_SHARE: f64 = 0.05;

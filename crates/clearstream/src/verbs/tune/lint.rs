@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clearstream_host::{HostRoot, capture};
-use clearstream_schema::{
+use clearstream_schema::{human::count, 
     BitRate, ByteCount, TimeSpan,
     tune::{LintReport, Severity},
 };
@@ -128,9 +128,9 @@ impl Showing {
             report.findings.iter().filter(|finding| finding.severity == Severity::Error).count();
         match error_count {
             0 => Ok(()),
-            count => Err(CommandError::Partial(format!(
-                "{count} finding{} of severity error in {}",
-                if count == 1 { "" } else { "s" },
+            errors => Err(CommandError::Partial(format!(
+                "{} of severity error in {}",
+                count(errors, "finding"),
                 report.subject
             ))),
         }
