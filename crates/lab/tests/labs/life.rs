@@ -8,8 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_lab::{LabError, down, file, list, open, up};
-use clearstream_schema::ExitCode;
+use clearstream_lab::{LabError, LabErrorKind, down, file, list, open, up};
 use serde_json::Value;
 
 use crate::common::{Inside, Lab, keeper, network_namespaces, output, pair};
@@ -126,7 +125,7 @@ fn root_ip_shows_what_the_file_says() {
     ] {
         let error = outcome.unwrap_err();
         assert!(error.to_string().contains(word), "{error}");
-        assert_eq!(error.exit_code(), ExitCode::Usage);
+        assert_eq!(error.kind(), LabErrorKind::Invalid);
     }
 }
 
@@ -136,7 +135,7 @@ fn root_name_that_is_taken_is_refused() {
     let lab = Lab::up(&file).unwrap();
     let error = up(&file, keeper()).unwrap_err();
     assert!(matches!(error, LabError::NameTaken { .. }), "{error}");
-    assert_eq!(error.exit_code(), ExitCode::Name);
+    assert_eq!(error.kind(), LabErrorKind::Name);
     assert_eq!(output(&lab.0, "here", "hostname").trim(), "here", "the first one goes on");
 }
 
@@ -184,17 +183,17 @@ fn root_killed_keeper_leaves_nothing_and_the_next_start_clears_up() {
 
 #[test]
 fn root_lab_that_cannot_be_made_leaves_nothing_and_says_why() {
-    let refusals: [(&str, &str, ExitCode); 3] = [
-        ("net.core.rmem_max", "whole machine", ExitCode::Usage),
-        ("net.ipv4.no_such_thing", "misspelt", ExitCode::Usage),
-        ("net.ipv4.tcp_rmem", "does not take", ExitCode::Usage),
+    let refusals: [(&str, &str, LabErrorKind); 3] = [
+        ("net.core.rmem_max", "whole machine", LabErrorKind::Invalid),
+        ("net.ipv4.no_such_thing", "misspelt", LabErrorKind::Invalid),
+        ("net.ipv4.tcp_rmem", "does not take", LabErrorKind::Invalid),
     ];
-    for (key, word, exit_code) in refusals {
+    for (key, word, kind) in refusals {
         let mut file = pair("refused", "");
         file.hosts[1].sysctls.insert(key.to_owned(), "many".to_owned());
         let error = up(&file, keeper()).unwrap_err();
         assert!(error.to_string().contains(word) && error.to_string().contains("there"), "{error}");
-        assert_eq!(error.exit_code(), exit_code, "{error}");
+        assert_eq!(error.kind(), kind, "{error}");
         assert!(!Path::new("/run/clearstream/labs").join(&file.name).exists());
     }
     // Only what the machine allows can be chosen by sysctl; routes may name any.
@@ -232,7 +231,7 @@ fn root_without_privilege_it_is_said_what_is_missing() {
     unprivileged.uid(65534).gid(65534).env("XDG_RUNTIME_DIR", &folder).current_dir("/");
     let error = up(&pair("nobody", ""), unprivileged).unwrap_err();
     fs::remove_dir_all(&folder).unwrap();
-    assert_eq!(error.exit_code(), ExitCode::Unsupported, "{error}");
+    assert_eq!(error.kind(), LabErrorKind::Unsupported, "{error}");
     assert!(error.to_string().contains("CAP_SYS_ADMIN") && error.to_string().contains("root"), "{error}");
 }
 

@@ -10,9 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_lab::{LabError, RunningLab, down, file};
+use clearstream_lab::{LabError, LabErrorKind, RunningLab, down, file};
 use clearstream_schema::{
-    ExitCode,
     lab::{FaultKind, LabFault, LabFile},
 };
 
@@ -248,7 +247,7 @@ fn root_faults_that_cannot_be_are_refused_and_change_nothing() {
     ] {
         let error = lab.0.fault(&fault).unwrap_err();
         assert!(error.to_string().contains(words), "{error}");
-        assert_eq!(error.exit_code(), ExitCode::Usage);
+        assert_eq!(error.kind(), LabErrorKind::Invalid);
     }
     assert!(matches!(lab.0.clear_faults(Some("three"), None), Err(LabError::NoHost { .. })));
     assert!(lab.0.faults().unwrap().is_empty() && answers(&lab.0, "near", "10.98.2.1", 56));

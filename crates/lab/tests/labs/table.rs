@@ -8,9 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_lab::LabError;
+use clearstream_lab::{LabError, LabErrorKind};
 use clearstream_schema::{
-    ExitCode,
     lab::{DelayLineStats, LinkBackend},
 };
 
@@ -24,7 +23,7 @@ fn make(name: &str, link: &str, backend: LinkBackend) -> Option<Lab> {
     file.links[0].backend = backend;
     match Lab::up(&file) {
         Ok(lab) => Some(lab),
-        Err(error) if backend == LinkBackend::Netem && error.exit_code() == ExitCode::Unsupported => {
+        Err(error) if backend == LinkBackend::Netem && error.kind() == LabErrorKind::Unsupported => {
             assert!(error.to_string().contains("netem"), "{error}");
             #[expect(clippy::print_stderr, reason = "no silent skip")]
             {
@@ -260,7 +259,7 @@ fn root_netem_is_there_or_refused_by_name() {
     match Lab::up(&file) {
         Ok(_) => {}
         Err(error @ LabError::Keeper { .. }) => {
-            assert_eq!(error.exit_code(), ExitCode::Unsupported);
+            assert_eq!(error.kind(), LabErrorKind::Unsupported);
             let message = error.to_string();
             assert!(message.contains("netem") && message.contains("link[0].backend"), "{message}");
             assert!(message.contains("delay-line"), "{message}");

@@ -1,7 +1,6 @@
 //! What can be wrong with a fabric file.
 
 use clearstream_configfile::ConfigError;
-use clearstream_schema::ExitCode;
 
 /// A fabric could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -31,15 +30,4 @@ pub enum FabricError {
         /// Its classes.
         known: String,
     },
-}
-
-impl FabricError {
-    /// Exit code of a command for this error.
-    pub fn exit_code(&self) -> ExitCode {
-        match self {
-            Self::Config(ConfigError::Invalid { .. }) => ExitCode::Usage,
-            Self::Config(ConfigError::Unknown { .. }) | Self::NoHost { .. } | Self::NoClass { .. } => ExitCode::Name,
-            Self::Config(ConfigError::Read { .. }) => ExitCode::File,
-        }
-    }
 }
