@@ -2,6 +2,7 @@
 
 use std::{io, path::PathBuf};
 
+use clearstream_configfile::ConfigError;
 use clearstream_control::{
     PeerError, StartCause, pairing::PairingError, session::SessionEnd, tls::ServeError,
 };
@@ -9,7 +10,7 @@ use clearstream_diagnose::{GatherError, RecordEvidenceError};
 use clearstream_flow::FlowError;
 use clearstream_host::capture::CaptureError;
 use clearstream_improve::ImproveError;
-use clearstream_lab::LabError;
+use clearstream_lab::{LabError, LabErrorKind};
 use clearstream_netlink::NetlinkError;
 use clearstream_place::{PlaceError, steering::SteeringError};
 use clearstream_plan::PlanError;
@@ -192,11 +193,21 @@ impl CommandError {
                 RecordEvidenceError::NoFlow { .. } | RecordEvidenceError::NoTrial { .. } => ExitCode::Name,
             },
             Self::Place(error) => place(error),
-            Self::Lab(error) => error.exit_code(),
-            Self::Fabric(error) => error.exit_code(),
-            Self::Render(error) => error.exit_code(),
-            Self::Watch(error) => error.exit_code(),
-            Self::CongestionControl(error) => error.exit_code(),
+            Self::Lab(error) => lab(error.kind()),
+            Self::Fabric(error) => match error {
+                FabricError::Config(error) => config(error),
+                FabricError::NoHost { .. } | FabricError::NoClass { .. } => ExitCode::Name,
+            },
+            Self::Render(error) => match error {
+                RenderError::Unwritable { .. }
+                | RenderError::Inconsistent { .. }
+                | RenderError::NotByHost
+                | RenderError::Twice(_) => ExitCode::Usage,
+                RenderError::NotEmpty { .. } => ExitCode::Name,
+                RenderError::Write { .. } => ExitCode::File,
+            },
+            Self::Watch(error) => watch(error),
+            Self::CongestionControl(error) => congestion_control(error),
             Self::Rdma(error) => error.exit_code(),
             Self::Record(error) => record(error),
             Self::Study(error) => study(error),
@@ -205,6 +216,43 @@ impl CommandError {
                 ReportError::Detail { .. } => ExitCode::File,
                 ReportError::Page(_) => ExitCode::Internal,
             },
+        }
+    }
+}
+
+fn lab(kind: LabErrorKind) -> ExitCode {
+    match kind {
+        LabErrorKind::Invalid => ExitCode::Usage,
+        LabErrorKind::Name => ExitCode::Name,
+        LabErrorKind::HostDead => ExitCode::PeerLost,
+        LabErrorKind::Unsupported => ExitCode::Unsupported,
+        LabErrorKind::File => ExitCode::File,
+        LabErrorKind::Internal => ExitCode::Internal,
+    }
+}
+
+fn watch(error: &WatchError) -> ExitCode {
+    match error {
+        WatchError::NothingToWatch { .. } | WatchError::NoConfiguration { .. } => ExitCode::Usage,
+        WatchError::NotRunning => ExitCode::Unreachable,
+        WatchError::NotApplied
+        | WatchError::AlreadyRunning
+        | WatchError::Refused { .. }
+        | WatchError::Metrics { .. } => ExitCode::Refused,
+        WatchError::Silent { .. } => ExitCode::PeerLost,
+        WatchError::Socket { .. } | WatchError::Netlink(_) => ExitCode::Unsupported,
+    }
+}
+
+fn congestion_control(error: &CcError) -> ExitCode {
+    match error {
+        CcError::Unknown { .. } => ExitCode::Name,
+        CcError::Read(_) => ExitCode::File,
+        CcError::NoLoader | CcError::Start(_) => ExitCode::Unsupported,
+        // The loader's codes are those of this program; a signal leaves none.
+        CcError::Loader { code, .. } => {
+            let known = ExitCode::ALL.into_iter().find(|known| Some(*known as i32) == *code);
+            known.filter(|known| *known != ExitCode::Success).unwrap_or(ExitCode::Internal)
         }
     }
 }
@@ -343,12 +391,19 @@ fn place(error: &PlaceError) -> ExitCode {
     }
 }
 
+fn config(error: &ConfigError) -> ExitCode {
+    match error {
+        ConfigError::Unknown { .. } => ExitCode::Name,
+        ConfigError::Read { .. } => ExitCode::File,
+        ConfigError::Invalid { .. } => ExitCode::Usage,
+    }
+}
+
 fn study(error: &StudyError) -> ExitCode {
     match error {
-        StudyError::Unknown { .. } | StudyError::Experiment { .. } => ExitCode::Name,
-        StudyError::Read { .. } => ExitCode::File,
-        StudyError::File { .. }
-        | StudyError::LabOnly { .. }
+        StudyError::Config(error) => config(error),
+        StudyError::Experiment { .. } => ExitCode::Name,
+        StudyError::LabOnly { .. }
         | StudyError::LabWorkload { .. }
         | StudyError::Role { .. }
         | StudyError::Workload { .. }
@@ -369,5 +424,20 @@ fn flow(error: &FlowError) -> ExitCode {
         FlowError::Peer(error) => peer(error),
         FlowError::PeerLost { .. } => ExitCode::PeerLost,
         FlowError::Unexpected { .. } => ExitCode::Internal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loaders_exit_code_is_kept() {
+        let code = |code| congestion_control(&CcError::Loader { message: String::new(), code });
+        assert_eq!(code(Some(5)), ExitCode::Unsupported);
+        assert_eq!(code(Some(9)), ExitCode::Name);
+        // Killed, or a code that is none of ours: the loader's fault.
+        assert_eq!(code(None), ExitCode::Internal);
+        assert_eq!(code(Some(101)), ExitCode::Internal);
     }
 }

@@ -1,8 +1,11 @@
 //! What the experiments of a run say against a verdict.
 
-use clearstream_schema::diagnosis::{Cause, ExperimentKind, Finding};
+use clearstream_schema::{
+    diagnosis::{Cause, ExperimentKind, Finding},
+    human::rate,
+};
 
-use crate::{FlowObservation, facts::Facts, words::rate};
+use crate::{FlowObservation, facts::Facts};
 
 /// A result this much higher is no scatter.
 pub(crate) const BETTER: f64 = 1.25;

@@ -3,14 +3,16 @@
 //! allows. Nothing is extrapolated from the load of a core: a thread that uses
 //! a few per cent of one, or that is itself the limit, says nothing of the rest.
 
-use clearstream_schema::diagnosis::{BufferLimit, Cause, ExperimentKind, GainBound, GainRange, Verdict};
+use clearstream_schema::{
+    diagnosis::{BufferLimit, Cause, ExperimentKind, GainBound, GainRange, Verdict},
+    human::{bytes, rate, time},
+};
 
 use crate::{
     FlowObservation,
     experiments::{best_asked_bps, described},
     facts::Facts,
     formulas, hosts,
-    words::{bytes, rate, time},
 };
 
 /// A flow of some seconds repeats within this share of its rate.

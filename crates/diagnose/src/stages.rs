@@ -1,11 +1,14 @@
 //! The staircase: what every stage between the two programs can carry.
 
-use clearstream_schema::diagnosis::{Cause, Role, SharedBy, Stage, StageName, Verdict};
+use clearstream_schema::{
+    diagnosis::{Cause, Role, SharedBy, Stage, StageName, Verdict},
+    human::{bytes, rate, time},
+};
 
 use crate::{
     facts::{Facts, Part},
     formulas, hosts,
-    words::{bytes, percent, rate, time},
+    words::percent,
 };
 
 /// Share of a core below which a rate is not extrapolated to a whole core: what

@@ -5,16 +5,11 @@ use clearstream_schema::{
         End, Experiment, ExperimentKind, ExperimentResult, Finding, Remedy, Role, Suggestion, Verdict,
     },
     flow::{Direction, FlowConfig},
+    human::{bytes, rate},
 };
 use serde_json::Value;
 
-use crate::{
-    FlowObservation,
-    causes::other_congestion_control,
-    experiments::BETTER,
-    facts::Facts,
-    words::{bytes, rate},
-};
+use crate::{FlowObservation, causes::other_congestion_control, experiments::BETTER, facts::Facts};
 
 /// The flow of an experiment on the flow diagnosed.
 pub(crate) fn variant(kind: ExperimentKind, asked: &FlowConfig) -> FlowConfig {

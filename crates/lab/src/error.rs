@@ -3,35 +3,17 @@
 
 use std::{io, path::PathBuf};
 
+use clearstream_configfile::ConfigError;
 use clearstream_netlink::NetlinkError;
-use clearstream_schema::{ExitCode, control::FailureKind};
+use clearstream_schema::control::FailureKind;
 use serde::{Deserialize, Serialize};
 
 /// Why a lab could not be made, found or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// Neither a built-in lab nor a file.
-    #[error(
-        "there is no lab \"{name}\": built in are {known}; a lab file is named with its path, as in ./{name}.toml"
-    )]
-    Unknown {
-        /// As typed.
-        name: String,
-        /// Names of the built-in ones.
-        known: String,
-    },
-    /// The lab file says something that cannot be meant.
-    #[error("{}:{line}: {key}: {problem}", path.display())]
-    BadFile {
-        /// File.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// Key, as in `link[0].delay`.
-        key: String,
-        /// What is wrong and what to write instead.
-        problem: String,
-    },
+    /// A lab file.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// A lab of this name is running.
     #[error("the lab \"{name}\" is running already: take it down with `clearstream lab down {name}`")]
     NameTaken {
@@ -137,32 +119,52 @@ pub enum LabError {
     /// What the keeper said.
     #[error("{message}")]
     Keeper {
-        /// Exit code that fits.
-        exit_code: ExitCode,
+        /// Of its error.
+        kind: LabErrorKind,
         /// For people.
         message: String,
     },
 }
 
+/// Kinds of failures; one of the keeper crosses to its controller with its kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LabErrorKind {
+    /// A lab file or a request is invalid.
+    Invalid,
+    /// A lab of this name is running already, or none is.
+    Name,
+    /// The process of a host has ended.
+    HostDead,
+    /// A privilege or a feature of the kernel is missing.
+    Unsupported,
+    /// A file could not be read or written.
+    File,
+    /// A fault of the lab itself.
+    Internal,
+}
+
 impl LabError {
-    /// Exit code of the command for this error.
-    pub fn exit_code(&self) -> ExitCode {
+    /// What kind of failure it is.
+    pub fn kind(&self) -> LabErrorKind {
         match self {
-            Self::BadFile { .. }
+            Self::Config(ConfigError::Invalid { .. })
             | Self::NoHost { .. }
             | Self::NoLink { .. }
             | Self::Fault { .. }
-            | Self::Sysctl { .. } => ExitCode::Usage,
-            Self::Unknown { .. } | Self::NameTaken { .. } | Self::NotRunning { .. } => ExitCode::Name,
-            Self::HostDead { .. } => ExitCode::PeerLost,
-            Self::Privilege { .. } | Self::Unsupported { .. } => ExitCode::Unsupported,
-            Self::File { .. } => ExitCode::File,
-            Self::Network { source, .. } => network_code(source),
+            | Self::Sysctl { .. } => LabErrorKind::Invalid,
+            Self::Config(ConfigError::Unknown { .. }) | Self::NameTaken { .. } | Self::NotRunning { .. } => {
+                LabErrorKind::Name
+            }
+            Self::HostDead { .. } => LabErrorKind::HostDead,
+            Self::Privilege { .. } | Self::Unsupported { .. } => LabErrorKind::Unsupported,
+            Self::Config(ConfigError::Read { .. }) | Self::File { .. } => LabErrorKind::File,
+            Self::Network { source, .. } => network_kind(source),
             Self::System { source, .. } => match FailureKind::of_system(source) {
-                FailureKind::Unsupported => ExitCode::Unsupported,
-                _ => ExitCode::Internal,
+                FailureKind::Unsupported => LabErrorKind::Unsupported,
+                _ => LabErrorKind::Internal,
             },
-            Self::Keeper { exit_code, .. } => *exit_code,
+            Self::Keeper { kind, .. } => *kind,
         }
     }
 
@@ -188,36 +190,35 @@ impl LabError {
 
 /// Links, addresses and routes are those of the lab file: what the kernel does
 /// not take of them is the file's mistake, unless this host lacks something.
-fn network_code(error: &NetlinkError) -> ExitCode {
+fn network_kind(error: &NetlinkError) -> LabErrorKind {
     match error {
         NetlinkError::Refused { source, .. } => match FailureKind::of_system(&source.clone().into()) {
-            FailureKind::Unsupported => ExitCode::Unsupported,
-            _ => ExitCode::Usage,
+            FailureKind::Unsupported => LabErrorKind::Unsupported,
+            _ => LabErrorKind::Invalid,
         },
         NetlinkError::Socket { source, .. } if FailureKind::of_system(source) == FailureKind::Unsupported => {
-            ExitCode::Unsupported
+            LabErrorKind::Unsupported
         }
-        NetlinkError::Unfit { .. } | NetlinkError::NoInterface { .. } => ExitCode::Usage,
-        _ => ExitCode::Internal,
+        NetlinkError::Unfit { .. } | NetlinkError::NoInterface { .. } => LabErrorKind::Invalid,
+        _ => LabErrorKind::Internal,
     }
 }
 
 /// An error on its way between processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SentError {
-    exit_code: u8,
+    kind: LabErrorKind,
     message: String,
 }
 
 impl From<&LabError> for SentError {
     fn from(error: &LabError) -> Self {
-        Self { exit_code: error.exit_code() as u8, message: error.to_string() }
+        Self { kind: error.kind(), message: error.to_string() }
     }
 }
 
 impl From<SentError> for LabError {
     fn from(sent: SentError) -> Self {
-        let exit_code = ExitCode::ALL.into_iter().find(|code| *code as u8 == sent.exit_code);
-        Self::Keeper { exit_code: exit_code.unwrap_or(ExitCode::Internal), message: sent.message }
+        Self::Keeper { kind: sent.kind, message: sent.message }
     }
 }

@@ -23,7 +23,7 @@ mod switches;
 mod sysctl;
 mod wire;
 
-pub use error::LabError;
+pub use error::{LabError, LabErrorKind};
 pub use line::limit;
 pub use running::{OwnedLab, RunningLab, down, list, open, up, up_owned};
 pub use state::INSTANCE_VARIABLE;

@@ -2,35 +2,23 @@
 //! ethtool run there: a veth pair of several queues with offloads turned off.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::{collections::BTreeMap, process::Command};
+use std::collections::BTreeMap;
 
 use clearstream_netlink::ethtool::{Ethtool, EthtoolError};
-use clearstream_sys::namespace::{Holder, NamespaceSet};
-
-fn run(holder: &Holder, line: &str) -> String {
-    let mut words = line.split(' ');
-    let mut command = Command::new(words.next().unwrap());
-    command.args(words);
-    NamespaceSet::of_process(holder.pid()).unwrap().enter_with(&mut command).unwrap();
-    let output =
-        command.output().unwrap_or_else(|error| panic!("{line}: {error}: apt-get install ethtool iproute2"));
-    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
+use clearstream_testkit::namespace::Host;
 
 #[test]
 fn root_a_veth_pair_tells_what_ethtool_prints() {
-    let holder = Holder::start().unwrap();
-    run(&holder, "ip link add left.7 numtxqueues 4 numrxqueues 4 type veth peer name right");
-    run(&holder, "ip link set left.7 up");
-    run(&holder, "ip link set right up");
-    run(&holder, "ethtool -K left.7 tso off gro on");
-    run(&holder, "ethtool -L left.7 rx 3 tx 2");
-    let set = NamespaceSet::of_process(holder.pid()).unwrap();
-    let mut ethtool = set.run(Ethtool::open).unwrap().unwrap();
+    let host = Host::new();
+    host.tool("ip link add left.7 numtxqueues 4 numrxqueues 4 type veth peer name right");
+    host.tool("ip link set left.7 up");
+    host.tool("ip link set right up");
+    host.tool("ethtool -K left.7 tso off gro on");
+    host.tool("ethtool -L left.7 rx 3 tx 2");
+    let mut ethtool = host.run(Ethtool::open).unwrap();
 
     let features = ethtool.features("left.7").unwrap();
-    let printed = run(&holder, "ethtool -k left.7");
+    let printed = host.tool("ethtool -k left.7");
     let printed: BTreeMap<&str, bool> = printed
         .lines()
         .filter_map(|line| line.split_once(": "))
@@ -50,6 +38,6 @@ fn root_a_veth_pair_tells_what_ethtool_prints() {
     assert_eq!(channels.combined, None);
     // A veth pair calls itself 10 Gb/s.
     assert_eq!(ethtool.link_speed_bps("left.7").unwrap(), Some(10_000_000_000));
-    assert!(run(&holder, "ethtool left.7").contains("Speed: 10000Mb/s"));
+    assert!(host.tool("ethtool left.7").contains("Speed: 10000Mb/s"));
     assert!(matches!(ethtool.rss("left.7"), Err(EthtoolError::NotSupported { .. })));
 }

@@ -2,40 +2,33 @@
 //! oracle. Each test has network namespaces of its own.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::{net::IpAddr, process::Command};
+use std::net::IpAddr;
 
 use clearstream_netlink::{Netem, NetlinkError, Prefix, RouteSocket, ethtool::Ethtool};
-use clearstream_sys::namespace::{Holder, NamespaceSet};
+use clearstream_testkit::namespace;
 use serde_json::Value;
 
 struct Host {
-    holder: Holder,
-    set: NamespaceSet,
+    inside: namespace::Host,
     socket: RouteSocket,
 }
 
 impl Host {
     fn new() -> Self {
-        let holder = Holder::start().unwrap();
-        let set = NamespaceSet::of_process(holder.pid()).unwrap();
-        let socket = set.run(RouteSocket::open).unwrap().unwrap();
-        Self { holder, set, socket }
+        let inside = namespace::Host::new();
+        let socket = inside.run(RouteSocket::open).unwrap();
+        Self { inside, socket }
     }
 
     /// Runs iproute2 inside and reads its JSON.
     fn ask(&self, program: &str, arguments: &str) -> Value {
-        let mut command = Command::new(program);
-        command.args(arguments.split(' '));
-        NamespaceSet::of_process(self.holder.pid()).unwrap().enter_with(&mut command).unwrap();
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        serde_json::from_slice(&output.stdout).unwrap()
+        serde_json::from_str(&self.inside.tool(&format!("{program} {arguments}"))).unwrap()
     }
 }
 
 fn pair() -> (Host, Host) {
     let (mut one, two) = (Host::new(), Host::new());
-    one.socket.add_veth("left", "right", two.set.net()).unwrap();
+    one.socket.add_veth("left", "right", two.inside.namespaces().net()).unwrap();
     (one, two)
 }
 
@@ -188,17 +181,14 @@ fn root_unknown_interface_is_named() {
 fn root_feature_is_set_as_ethtool_shows() {
     let (one, _two) = pair();
     let gro = |host: &Host| {
-        let mut command = Command::new("ethtool");
-        command.args(["-k", "left"]);
-        NamespaceSet::of_process(host.holder.pid()).unwrap().enter_with(&mut command).unwrap();
-        let text = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        let text = host.inside.tool("ethtool -k left");
         text.lines().find(|line| line.starts_with("generic-receive-offload")).unwrap().ends_with(": on")
     };
     for on in [true, false, true] {
         let set = || Ethtool::open().unwrap().set_feature("left", "rx-gro", on);
-        one.set.run(set).unwrap().unwrap();
+        one.inside.run(set).unwrap();
         assert_eq!(gro(&one), on);
     }
     let set = || Ethtool::open().unwrap().set_feature("left", "no-such-feature", true);
-    assert!(one.set.run(set).unwrap().is_err());
+    assert!(one.inside.run(set).is_err());
 }

@@ -2,24 +2,20 @@
 //! for the same request.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::process::Command;
-
 use clearstream_netlink::{RouteSocket, ethtool::Ethtool};
 use clearstream_schema::routing::{GroupMember, Nexthop, NexthopTarget, RouteAction, RouteEntry};
-use clearstream_sys::namespace::{Holder, NamespaceSet};
+use clearstream_testkit::namespace;
 
 struct Host {
-    holder: Holder,
-    set: NamespaceSet,
+    inside: namespace::Host,
     socket: RouteSocket,
 }
 
 impl Host {
     fn new() -> Self {
-        let holder = Holder::start().unwrap();
-        let set = NamespaceSet::of_process(holder.pid()).unwrap();
-        let socket = set.run(RouteSocket::open).unwrap().unwrap();
-        let host = Self { holder, set, socket };
+        let inside = namespace::Host::new();
+        let socket = inside.run(RouteSocket::open).unwrap();
+        let host = Self { inside, socket };
         for line in [
             "link add ib0 numrxqueues 2 numtxqueues 2 type veth peer name other",
             "link set other up",
@@ -33,11 +29,7 @@ impl Host {
 
     /// The sentence that a command prints about a failure.
     fn said(&self, line: &str) -> String {
-        let mut words = line.split_whitespace();
-        let mut command = Command::new(words.next().unwrap());
-        command.args(words).env("LC_ALL", "C");
-        NamespaceSet::of_process(self.holder.pid()).unwrap().enter_with(&mut command).unwrap();
-        let output = command.output().unwrap();
+        let output = self.inside.output(line);
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         let first = text.lines().next().unwrap_or_default();
         // "Error: SENTENCE." of iproute2, "netlink error: SENTENCE (offset 32)" of ethtool.
@@ -82,7 +74,7 @@ fn root_the_kernels_sentence_is_in_the_error_as_iproute2_prints_it() {
 #[test]
 fn root_the_drivers_sentence_is_in_the_error_as_ethtool_prints_it() {
     let host = Host::new();
-    let mut ethtool = host.set.run(Ethtool::open).unwrap().unwrap();
+    let mut ethtool = host.inside.run(Ethtool::open).unwrap();
     let sentence = host.said("ethtool -L ib0 rx 99");
     assert!(sentence.contains("exceeds maximum"), "{sentence}");
     let error = ethtool.set_value("ib0", "channels", "rx", "99").unwrap_err();

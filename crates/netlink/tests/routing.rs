@@ -3,28 +3,32 @@
 //! network namespaces of its own.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::{net::UdpSocket, process::Command};
+use std::net::UdpSocket;
 
 use clearstream_netlink::{Question, RouteSocket};
 use clearstream_schema::{
     prefix::Prefix,
     routing::{Nexthop, RouteEntry, RuleAction, RuleEntry},
 };
-use clearstream_sys::namespace::{Holder, NamespaceSet};
+use clearstream_testkit::namespace;
 use serde_json::Value;
 
 struct Host {
-    holder: Holder,
+    inside: namespace::Host,
     socket: RouteSocket,
 }
 
 impl Host {
+    /// Without any interface.
+    fn empty() -> Self {
+        let inside = namespace::Host::new();
+        let socket = inside.run(RouteSocket::open).unwrap();
+        Self { inside, socket }
+    }
+
     /// With an interface `ib0` that has an address of each family.
     fn new() -> Self {
-        let holder = Holder::start().unwrap();
-        let set = NamespaceSet::of_process(holder.pid()).unwrap();
-        let socket = set.run(RouteSocket::open).unwrap().unwrap();
-        let host = Self { holder, socket };
+        let host = Self::empty();
         for line in [
             "link add ib0 type veth peer name other",
             "link set lo up",
@@ -39,12 +43,7 @@ impl Host {
     }
 
     fn ip(&self, line: &str) -> String {
-        let mut command = Command::new("ip");
-        command.args(line.split_whitespace());
-        NamespaceSet::of_process(self.holder.pid()).unwrap().enter_with(&mut command).unwrap();
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "ip {line}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        self.inside.tool(&format!("ip {line}"))
     }
 
     /// What `ip` shows, each entry as a text, sorted; link-local ones left out.
@@ -277,9 +276,8 @@ fn root_addresses_and_neighbours_are_what_ip_shows() {
 /// by itself; after each number of replacements.
 fn dead_sockets(host: &mut Host, steps: usize) -> Vec<usize> {
     let group = Nexthop::from_words(10, "group 1/2 type resilient buckets 8 proto 117").unwrap();
-    let set = NamespaceSet::of_process(host.holder.pid()).unwrap();
-    let socket = &mut host.socket;
-    let run = move || {
+    let Host { inside, socket } = host;
+    inside.run(move || {
         let sent = || {
             let text = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
             let line = text.lines().find_map(|line| line.trim().strip_prefix("ib0:")).unwrap();
@@ -298,17 +296,13 @@ fn dead_sockets(host: &mut Host, steps: usize) -> Vec<usize> {
             dead.push(sockets.len().saturating_sub(sent() - before));
         }
         dead
-    };
-    set.run(run).unwrap()
+    })
 }
 
 /// As few route changes as can be: the initial namespace of a machine that has
 /// just booted has made a dozen.
 fn host_with_ipv6_group() -> Host {
-    let holder = Holder::start().unwrap();
-    let set = NamespaceSet::of_process(holder.pid()).unwrap();
-    let socket = set.run(RouteSocket::open).unwrap().unwrap();
-    let host = Host { holder, socket };
+    let host = Host::empty();
     for line in [
         "link add ib0 type veth peer name other",
         "link set ib0 addrgenmode none",

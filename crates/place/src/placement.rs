@@ -12,6 +12,7 @@ use clearstream_host::HostRoot;
 use clearstream_schema::{
     CoreList,
     host::{HostReport, Nic},
+    human::count,
     place::{PLACEMENT_SCHEMA, Placement, SpreadMethod},
     plan::{PLAN_SCHEMA, Plan, PlanHost},
 };
@@ -33,11 +34,10 @@ pub fn plan(root: &HostRoot, host: &HostReport, name: &str, flows: u32) -> Resul
     advice.extend(processes(&assignment, memory_node));
     let ban = ban(nic, &assignment);
     advice.extend(irqbalance(root, ban.as_deref()));
-    let queue_count = assignment.queues.len();
     let purpose = format!(
-        "placement of {flows} flow{} through {name}: {queue_count} queue{}, {}",
-        plural(flows as usize),
-        plural(queue_count),
+        "placement of {} through {name}: {}, {}",
+        count(flows, "flow"),
+        count(assignment.queues.len(), "queue"),
         match assignment.method {
             SpreadMethod::Queues => "one interrupt core each",
             SpreadMethod::Software => "spread by RPS",
@@ -65,10 +65,6 @@ pub fn plan(root: &HostRoot, host: &HostReport, name: &str, flows: u32) -> Resul
             advice,
         },
     })
-}
-
-fn plural(count: usize) -> &'static str {
-    if count == 1 { "" } else { "s" }
 }
 
 /// What the processes are started with: no setting of the host.

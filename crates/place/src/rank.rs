@@ -10,6 +10,7 @@ use std::cmp::Reverse;
 
 use clearstream_schema::{
     host::{HostReport, Nic, ProcessingUnit},
+    human::count,
     place::{Closeness, ExcludedCore, RANKING_SCHEMA, RankedCore, Ranking, Role, RoleRanking},
 };
 
@@ -305,7 +306,7 @@ fn unusable(host: &HostReport, unit: &ProcessingUnit) -> Option<&'static str> {
 
 fn remote(node: u32, distance: Option<u32>, hops: Option<u32>) -> String {
     let distance = distance.map_or(String::new(), |distance| format!(", distance {distance}"));
-    let hops = hops.map_or(String::new(), |hops| format!(", {hops} hop{}", if hops == 1 { "" } else { "s" }));
+    let hops = hops.map_or(String::new(), |hops| format!(", {}", count(hops, "hop")));
     format!("away from the interface's node {node}{distance}{hops}")
 }
 

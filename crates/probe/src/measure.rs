@@ -6,6 +6,7 @@ use std::{io, net::SocketAddr, time::Duration};
 use clearstream_schema::{
     control::{Cookie, Failure, FailureKind},
     flow::Notice,
+    human::time,
     probe::{ClockSource, DelayStats, ProbeConfig, ProbeDirection},
 };
 
@@ -206,7 +207,6 @@ fn explain_queueing(found: &mut ProbeDirection, protocol: &str, stats: Option<&D
     let Some((stats, queueing)) = stats.and_then(|stats| Some((stats, stats.local_queueing?))) else {
         return;
     };
-    let time = |nanoseconds: u64| format!("{:.3} ms", nanoseconds as f64 / 1e6);
     if Duration::from_nanos(queueing.p50_ns) < NOTABLE_QUEUEING || queueing.p50_ns < stats.p50_ns / 10 {
         return;
     }

@@ -14,7 +14,7 @@ use crate::{
     figures::{
         cost, delay, effects, gateways, goodput, live, matrix, metric, row, staircase, throughput, window,
     },
-    format::{bytes, join, level_of, milliseconds, rate},
+    format::{bytes, join, level_of, rate, time},
     machine::{self, Marks},
     settings::SettingRow,
     summary::{self, Headline},
@@ -304,8 +304,8 @@ fn provenance(digest: &Digest) -> Vec<Fact> {
                 lines.passed_count,
                 lines.lost_count,
                 lines.overflow_count,
-                milliseconds(lines.late_p99_ns as f64),
-                milliseconds(lines.late_max_ns as f64)
+                time(lines.late_p99_ns as f64),
+                time(lines.late_max_ns as f64)
             ),
         ));
     }

@@ -1,34 +1,18 @@
-//! Numbers as people read them: decimal Gb/s, binary bytes, milliseconds.
+//! Numbers as people read them, beyond what `schema::human` has: cells, ranges,
+//! percentages and levels.
 //! Every text here is short, exact enough to compare and never `NaN`.
 
+use clearstream_schema::human;
+pub(crate) use clearstream_schema::human::{count, list as join, rate};
 use serde_json::Value;
 
-/// A number with as many decimals as three to four digits need.
+/// A number in three digits; nothing is minus zero.
 pub(crate) fn number(value: f64) -> String {
     if !value.is_finite() {
         return "not a number".to_owned();
     }
-    let decimals = match value.abs() {
-        size if size >= 100.0 => 0,
-        size if size >= 10.0 => 1,
-        _ => 2,
-    };
-    let text = format!("{value:.decimals$}");
+    let text = human::three_digits(value);
     if text.trim_start_matches('-').chars().all(|c| c == '0' || c == '.') { "0".to_owned() } else { text }
-}
-
-/// Bits per second with its unit.
-pub(crate) fn rate(bps: f64) -> String {
-    if bps >= 1e9 && (bps / 1e9).fract() == 0.0 {
-        return format!("{} Gb/s", bps / 1e9);
-    }
-    match bps.abs() {
-        size if size >= 1e12 => format!("{} Tb/s", number(bps / 1e12)),
-        size if size >= 1e9 || size == 0.0 => format!("{} Gb/s", number(bps / 1e9)),
-        size if size >= 1e6 => format!("{} Mb/s", number(bps / 1e6)),
-        size if size >= 1e3 => format!("{} kb/s", number(bps / 1e3)),
-        _ => format!("{} b/s", number(bps)),
-    }
 }
 
 /// Gb/s without the unit, for columns and cells.
@@ -36,28 +20,14 @@ pub(crate) fn gbps(bps: f64) -> String {
     number(bps / 1e9)
 }
 
-/// Bytes in binary units: `38.5 MiB`, `512 KiB`.
+/// Computed bytes, as [`human::bytes`] shows them.
 pub(crate) fn bytes(count: f64) -> String {
-    let (scale, unit) = match count.abs() {
-        size if size >= (1u64 << 40) as f64 => ((1u64 << 40) as f64, "TiB"),
-        size if size >= (1 << 30) as f64 => ((1 << 30) as f64, "GiB"),
-        size if size >= (1 << 20) as f64 => ((1 << 20) as f64, "MiB"),
-        size if size >= 1024.0 => (1024.0, "KiB"),
-        _ => (1.0, "B"),
-    };
-    let value = count / scale;
-    if value.fract() == 0.0 { format!("{value} {unit}") } else { format!("{} {unit}", number(value)) }
+    human::bytes(count as u64)
 }
 
-/// Nanoseconds as milliseconds: a path's natural unit.
-pub(crate) fn milliseconds(ns: f64) -> String {
-    let ms = ns / 1e6;
-    let decimals = match ms.abs() {
-        size if size >= 100.0 => 0,
-        size if size >= 10.0 => 2,
-        _ => 3,
-    };
-    format!("{ms:.decimals$} ms")
+/// Nanoseconds that were computed, as [`human::time`] shows them.
+pub(crate) fn time(ns: f64) -> String {
+    human::time(ns as u64)
 }
 
 /// A percentage to a tenth, below one to a hundredth.
@@ -88,20 +58,6 @@ pub(crate) fn range(low: &str, high: &str) -> String {
         _ if low == high => low.to_owned(),
         (Some((value, unit)), Some((_, same))) if unit == same => format!("{value} to {high}"),
         _ => format!("{low} to {high}"),
-    }
-}
-
-/// `1 trial`, `3 trials`.
-pub(crate) fn count(n: usize, noun: &str) -> String {
-    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
-}
-
-/// `first, second and third`.
-pub(crate) fn join(parts: &[String]) -> String {
-    match parts {
-        [] => String::new(),
-        [one] => one.clone(),
-        [head @ .., last] => format!("{} and {last}", head.join(", ")),
     }
 }
 
@@ -143,20 +99,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_decimal_and_bytes_binary() {
-        assert_eq!(rate(22_345_000_000.0), "22.3 Gb/s");
-        assert_eq!(rate(2_345_000_000.0), "2.35 Gb/s");
-        assert_eq!(rate(345_600_000.0), "346 Mb/s");
-        assert_eq!(rate(0.0), "0 Gb/s");
-        assert_eq!(rate(40e9), "40 Gb/s");
+    fn a_range_has_its_unit_once() {
         assert_eq!(range("21.8 Gb/s", "22.6 Gb/s"), "21.8 to 22.6 Gb/s");
         assert_eq!(range("900 Mb/s", "1.10 Gb/s"), "900 Mb/s to 1.10 Gb/s");
         assert_eq!(range("22.2 Gb/s", "22.2 Gb/s"), "22.2 Gb/s");
-        // 19 Gb/s x 17 ms / 8 = 40 375 000 bytes, printed as 40.38 MB in the paper.
-        assert_eq!(bytes(40_375_000.0), "38.5 MiB");
-        assert_eq!(bytes(65_536.0), "64 KiB");
-        assert_eq!(milliseconds(17_030_000.0), "17.03 ms");
-        assert_eq!(milliseconds(150_000.0), "0.150 ms");
     }
 
     #[test]

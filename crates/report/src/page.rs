@@ -20,7 +20,7 @@ const SCRIPT_HASH: &str = include_str!("page/script.sha256");
 
 /// Keeps numbers and their units on one line.
 fn unbroken(text: String) -> String {
-    [" %", " Gb/s", " Mb/s", " ms", " MiB", " KiB", " MB"]
+    [" %", " Gb/s", " Mb/s", " ms", " us", " GiB", " MiB", " KiB", " MB"]
         .iter()
         .fold(text, |text, unit| text.replace(unit, &unit.replace(' ', "\u{a0}")))
 }

@@ -9,7 +9,7 @@ use crate::{
     estimate::{Estimate, chosen, median},
     figure::{identifier, published_range},
     figures::{effects, gateways, goodput::belongs, interrupt::ReaderPlace, window::WindowModel},
-    format::{bytes, count, milliseconds, percent, range, rate},
+    format::{bytes, count, percent, range, rate, time},
 };
 
 /// Cards at the head of the report.
@@ -78,8 +78,8 @@ fn failing_gateway(digest: &Digest) -> Option<Headline> {
         if kinds == 1 { "median of".to_owned() } else { format!("medians of {kinds} kinds of failure,") };
     Some(Headline {
         label: "Without an answer when a gateway fails, with watch".to_owned(),
-        value: range(&milliseconds(low), &milliseconds(high)),
-        sure: format!("{of} {hit} flows, {} at most", milliseconds(longest)),
+        value: range(&time(low), &time(high)),
+        sure: format!("{of} {hit} flows, {} at most", time(longest)),
         detail: match stuck {
             0 => "Every flow of a failed gateway was answered again.".to_owned(),
             stuck => format!("{stuck} of them were not answered again."),
@@ -279,8 +279,8 @@ fn round_trip(digest: &Digest) -> Option<Headline> {
     let answered: u64 = stats.iter().map(|s| s.answered_count).sum();
     Some(Headline {
         label: "Round trip, median".to_owned(),
-        value: milliseconds(middle),
-        sure: format!("{answered} probes answered, 99th percentile {}", milliseconds(worst as f64)),
+        value: time(middle),
+        sure: format!("{answered} probes answered, 99th percentile {}", time(worst as f64)),
         detail: format!("{}.", experiment.spec.title),
         published: None,
         figure: identifier(&[&experiment.spec.name, "delay"]),
@@ -328,8 +328,8 @@ pub(crate) fn trust(digest: &Digest) -> Vec<String> {
         let middle = median(&lines_of_delay.late_p50_ns).unwrap_or(0.0);
         lines.push(format!(
             "The lab's delay line released packets {} late in the median, {} at the worst 99th percentile{}.",
-            milliseconds(middle),
-            milliseconds(lines_of_delay.late_p99_ns as f64),
+            time(middle),
+            time(lines_of_delay.late_p99_ns as f64),
             if lines_of_delay.overflow_count > 0 {
                 format!("; its queue overflowed {} times", lines_of_delay.overflow_count)
             } else {

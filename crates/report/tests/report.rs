@@ -24,19 +24,19 @@ fn the_summary_says_what_can_be_computed_by_hand() {
     let reader = run::write(folder.path(), run::study("Two servers"), servers(), run::round_numbers());
     let text = markdown(&reader).unwrap();
     // The middle one of 21, 22 and 24.
-    let best = "**Best single-flow goodput: 22 Gb/s** (median of 3, range of 3: 21 to 24 Gb/s; the highest of 4 cells, chosen after measuring: expect it to be lower again)";
+    let best = "**Best single-flow goodput: 22.0 Gb/s** (median of 3, range of 3: 21 to 24 Gb/s; the highest of 4 cells, chosen after measuring: expect it to be lower again)";
     assert!(text.contains(best), "{text}");
     assert!(text.contains("published 20.7 to 23.3 Gb/s (Two servers)"));
     // 26 / 21 = 1.238, 27.5 / 22 = 1.25, 28 / 24 = 1.167: the middle of their means is 1.223.
     assert!(
-        text.contains("2 flows: 27.5 Gb/s (median of 3") && text.contains("; one flow: 22 Gb/s"),
+        text.contains("2 flows: 27.5 Gb/s (median of 3") && text.contains("; one flow: 22.0 Gb/s"),
         "{text}"
     );
     let pairs = "2 flows against 1 flow: no difference proven, +22.3 % (3 pairs, range of 3: +16.7 to +25 %)";
     assert!(text.contains(pairs), "{text}");
     // 3.8 of 4 and 7.6 of 8 Gb/s; 16 Gb/s x 10 ms / 8 = 20 MB = 19.1 MiB; knee at 40 MB = 38.1 MiB.
     assert!(text.contains("below the knee: 95 %** (median of 2, range of 2: 95 %)"), "{text}");
-    assert!(text.contains("16 Gb/s from a window of 38.1 MiB on; the bandwidth-delay product is 19.1 MiB"));
+    assert!(text.contains("16.0 Gb/s from a window of 38.1 MiB on; the bandwidth-delay product is 19.1 MiB"));
     // 21 / 20 = +5 %, 22 / 20 = +10 %, each for four senders once: shown, not claimed, no headline.
     let on_core = "Reader on the interrupt core against readers on other packages: no difference proven, +5 % (4 pairs, range of 4: +5 %)";
     assert!(text.contains(on_core), "{text}");
@@ -45,7 +45,7 @@ fn the_summary_says_what_can_be_computed_by_hand() {
         "{text}"
     );
     assert!(!text.contains("- **Reader on the interrupt core"), "no headline: {text}");
-    assert!(text.contains("Read 21 Gb/s on the interrupt core (7), 22 Gb/s by other cores of its package, 20 Gb/s by other packages."), "{text}");
+    assert!(text.contains("Read 21.0 Gb/s on the interrupt core (7), 22.0 Gb/s by other cores of its package, 20.0 Gb/s by other packages."), "{text}");
     // 29.05 Gb/s is the upper end of the slot: 27.5 / 29.05 = 94.7 %.
     assert!(text.contains("the best goodput, 27.5 Gb/s, is 94.7 % of its upper end"), "{text}");
 }
@@ -220,7 +220,7 @@ fn a_discarding_receiver_is_called_so() {
     let reader = run::write(folder.path(), run::study("Two servers"), servers(), trials);
     let text = markdown(&reader).unwrap();
     assert!(text.contains("1 flow, discard"));
-    assert!(text.contains("Best single-flow goodput: 22 Gb/s"), "never the headline: {text}");
+    assert!(text.contains("Best single-flow goodput: 22.0 Gb/s"), "never the headline: {text}");
     assert!(csv(&reader).unwrap().contains("discard"));
 }
 

@@ -2,38 +2,31 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use clearstream_configfile::{Fault, did_you_mean, fault};
 use clearstream_schema::{
     outcome::Unit,
     record::Published,
-    study::{Experiment, Levels, STUDY_SCHEMA, StudyFile, Variant, WorkloadOptions},
+    study::{Experiment, Levels, StudyFile, Variant, WorkloadOptions},
 };
-use clearstream_workload::{Registry, options};
+use clearstream_workload::Registry;
 
-use crate::{
-    factor::{self, Known},
-    file::Step,
-};
+use crate::factor::{self, Known};
 
-/// Something that means nothing, and where.
-#[derive(Debug)]
-pub(crate) struct Problem {
-    pub(crate) place: Vec<Step>,
-    pub(crate) message: String,
-}
-
-/// A chain of keys and places, growing as the walk goes in.
+/// A key of the document, growing as the walk goes in: `experiment[0].flow`.
 #[derive(Debug, Clone, Default)]
-struct Place(Vec<Step>);
+struct Place(String);
 
 impl Place {
-    fn at(&self, step: impl Into<Step>) -> Self {
-        let mut steps = self.0.clone();
-        steps.push(step.into());
-        Self(steps)
+    fn at(&self, key: &str) -> Self {
+        Self(if self.0.is_empty() { key.to_owned() } else { format!("{}.{key}", self.0) })
     }
 
-    fn problem<T>(&self, message: impl Into<String>) -> Result<T, Problem> {
-        Err(Problem { place: self.0.clone(), message: message.into() })
+    fn item(&self, index: usize) -> Self {
+        Self(format!("{}[{index}]", self.0))
+    }
+
+    fn problem<T>(&self, problem: impl Into<String>) -> Result<T, Fault> {
+        fault(self.0.as_str(), problem)
     }
 }
 
@@ -58,13 +51,13 @@ const VARIANT_KEYS: &[&str] = &["factors", "repetitions", "precision-ratio", "bu
 
 /// The first key that stands for nothing, looked for before anything is read:
 /// a misspelt key is named as such, and not as the one that is missing then.
-pub(crate) fn check_keys(document: &toml::Table, registry: &Registry) -> Result<(), Problem> {
+pub(crate) fn check_keys(document: &toml::Table, registry: &Registry) -> Result<(), Fault> {
     let top = Place::default();
     check_table(&top, document, TOP_KEYS, registry)?;
     let experiments = document.get("experiment").and_then(toml::Value::as_array);
     for (index, experiment) in experiments.into_iter().flatten().enumerate() {
         let Some(table) = experiment.as_table() else { continue };
-        let place = top.at("experiment").at(index);
+        let place = top.at("experiment").item(index);
         check_table(&place, table, EXPERIMENT_KEYS, registry)?;
         for name in ["lab", "quick", "full"] {
             if let Some(variant) = table.get(name).and_then(toml::Value::as_table) {
@@ -80,12 +73,12 @@ fn check_table(
     table: &toml::Table,
     keys: &[&'static str],
     registry: &Registry,
-) -> Result<(), Problem> {
+) -> Result<(), Fault> {
     let known: Vec<&str> = keys.iter().copied().chain(registry.names()).collect();
     match table.keys().find(|key| !known.contains(&key.as_str())) {
         None => Ok(()),
         Some(key) => {
-            let hint = options::hint(key, known.iter().copied());
+            let hint = did_you_mean(key, known.iter().copied());
             let message = format!("there is no `{key}` here{hint} (known: {})", known.join(", "));
             place.at(key.as_str()).problem(message)
         }
@@ -93,22 +86,16 @@ fn check_table(
 }
 
 /// The first thing that means nothing.
-pub(crate) fn check(study: &StudyFile, registry: &Registry) -> Result<(), Problem> {
+pub(crate) fn check(study: &StudyFile, registry: &Registry) -> Result<(), Fault> {
     let top = Place::default();
-    if study.schema != STUDY_SCHEMA {
-        return top.at("schema").problem(format!("write \"{STUDY_SCHEMA}\""));
-    }
-    if study.version != 1 {
-        return top.at("version").problem("this program reads version 1");
-    }
     check_name(&top, &study.name)?;
     check_options(&top, registry, &study.options)?;
     if study.experiments.is_empty() {
-        return top.problem("a study needs at least one [[experiment]]");
+        return top.at("experiment").problem("a study needs at least one [[experiment]]");
     }
     let mut names = BTreeSet::new();
     for (index, experiment) in study.experiments.iter().enumerate() {
-        let place = top.at("experiment").at(index);
+        let place = top.at("experiment").item(index);
         if !names.insert(&experiment.name) {
             return place
                 .at("name")
@@ -119,10 +106,10 @@ pub(crate) fn check(study: &StudyFile, registry: &Registry) -> Result<(), Proble
     Ok(())
 }
 
-fn check_experiment(place: &Place, registry: &Registry, experiment: &Experiment) -> Result<(), Problem> {
+fn check_experiment(place: &Place, registry: &Registry, experiment: &Experiment) -> Result<(), Fault> {
     check_name(place, &experiment.name)?;
     let Some(workload) = registry.workload(&experiment.workload) else {
-        let hint = options::hint(&experiment.workload, registry.names());
+        let hint = did_you_mean(&experiment.workload, registry.names());
         let known: Vec<&str> = registry.names().collect();
         return place.at("workload").problem(format!(
             "there is no workload `{}`{hint} (known: {})",
@@ -142,12 +129,12 @@ fn check_experiment(place: &Place, registry: &Registry, experiment: &Experiment)
         }
     }
     for (index, published) in experiment.published.iter().enumerate() {
-        check_published(&place.at("published").at(index), known, published)?;
+        check_published(&place.at("published").item(index), known, published)?;
     }
     Ok(())
 }
 
-fn check_variant(place: &Place, known: Known<'_>, variant: &Variant) -> Result<(), Problem> {
+fn check_variant(place: &Place, known: Known<'_>, variant: &Variant) -> Result<(), Fault> {
     check_options(place, known.registry, &variant.options)?;
     check_factors(&place.at("factors"), known, &variant.factors)?;
     check_repetitions(place, variant.repetitions)?;
@@ -159,7 +146,7 @@ fn check_variant(place: &Place, known: Known<'_>, variant: &Variant) -> Result<(
 }
 
 /// Names end up in folder names and in the report's anchors.
-fn check_name(place: &Place, name: &str) -> Result<(), Problem> {
+fn check_name(place: &Place, name: &str) -> Result<(), Fault> {
     let fits = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
     if name.is_empty() || name.len() > 64 || !name.chars().all(fits) {
         return place.at("name").problem("write 1 to 64 small letters, digits and -");
@@ -168,7 +155,7 @@ fn check_name(place: &Place, name: &str) -> Result<(), Problem> {
 }
 
 /// Tables of options, each below the name of a workload.
-fn check_options(place: &Place, registry: &Registry, options: &WorkloadOptions) -> Result<(), Problem> {
+fn check_options(place: &Place, registry: &Registry, options: &WorkloadOptions) -> Result<(), Fault> {
     for (name, table) in &options.0 {
         let place = place.at(name.as_str());
         let Some(workload) = registry.workload(name) else {
@@ -187,7 +174,7 @@ fn check_options(place: &Place, registry: &Registry, options: &WorkloadOptions) 
     Ok(())
 }
 
-fn check_factors(place: &Place, known: Known<'_>, factors: &BTreeMap<String, Levels>) -> Result<(), Problem> {
+fn check_factors(place: &Place, known: Known<'_>, factors: &BTreeMap<String, Levels>) -> Result<(), Fault> {
     if !known.workload.varies() && !factors.is_empty() {
         return place.problem(format!("the {} workload has no factors", known.workload.name()));
     }
@@ -201,7 +188,7 @@ fn check_factors(place: &Place, known: Known<'_>, factors: &BTreeMap<String, Lev
                 ));
             }
             Levels::Named(word) if !factor::CORE_WORDS.contains(&word.as_str()) => {
-                let hint = options::hint(word, factor::CORE_WORDS);
+                let hint = did_you_mean(word, factor::CORE_WORDS);
                 return place.problem(format!(
                     "there is no \"{word}\"{hint} (known: {})",
                     factor::CORE_WORDS.join(", ")
@@ -214,10 +201,10 @@ fn check_factors(place: &Place, known: Known<'_>, factors: &BTreeMap<String, Lev
             Levels::Listed(levels) => {
                 for (index, level) in levels.iter().enumerate() {
                     if let Err(message) = known.check_level(name, level) {
-                        return place.at(index).problem(message);
+                        return place.item(index).problem(message);
                     }
                     if levels[..index].contains(level) {
-                        return place.at(index).problem(format!("{level} is there twice"));
+                        return place.item(index).problem(format!("{level} is there twice"));
                     }
                 }
             }
@@ -226,14 +213,14 @@ fn check_factors(place: &Place, known: Known<'_>, factors: &BTreeMap<String, Lev
     Ok(())
 }
 
-fn check_repetitions(place: &Place, repetitions: Option<u32>) -> Result<(), Problem> {
+fn check_repetitions(place: &Place, repetitions: Option<u32>) -> Result<(), Fault> {
     match repetitions {
         Some(count) if !(1..=1000).contains(&count) => place.at("repetitions").problem("write 1 to 1000"),
         _ => Ok(()),
     }
 }
 
-fn check_precision(place: &Place, ratio: Option<f64>) -> Result<(), Problem> {
+fn check_precision(place: &Place, ratio: Option<f64>) -> Result<(), Fault> {
     match ratio {
         Some(ratio) if !(ratio > 0.0 && ratio < 1.0) => {
             place.at("precision-ratio").problem("write a share between 0 and 1, as in 0.02 for 2 %")
@@ -242,7 +229,7 @@ fn check_precision(place: &Place, ratio: Option<f64>) -> Result<(), Problem> {
     }
 }
 
-fn check_published(place: &Place, known: Known<'_>, published: &Published) -> Result<(), Problem> {
+fn check_published(place: &Place, known: Known<'_>, published: &Published) -> Result<(), Fault> {
     if published.source.trim().is_empty() {
         return place.at("source").problem("say which paper and figure");
     }

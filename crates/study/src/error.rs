@@ -1,44 +1,17 @@
 //! What can go wrong with a study before, while and after it runs.
 
-use std::{io, path::PathBuf};
+use std::path::PathBuf;
 
+use clearstream_configfile::ConfigError;
 use clearstream_record::RecordError;
 use clearstream_schema::control::Failure;
 
 /// A study could not be read, planned, run or resumed.
 #[derive(Debug, thiserror::Error)]
 pub enum StudyError {
-    /// Neither a study of this name nor a file.
-    #[error("there is no study \"{name}\" and no such file{hint} (built in: {})", known.join(", "))]
-    Unknown {
-        /// As asked for.
-        name: String,
-        /// What was meant, when that can be told.
-        hint: String,
-        /// Built-in studies.
-        known: Vec<&'static str>,
-    },
-    /// A study file could not be read from disk.
-    #[error("cannot read study file {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's answer.
-        #[source]
-        source: io::Error,
-    },
-    /// A study file says something that means nothing.
-    #[error("{file}:{line}: {}{message}", key.as_ref().map(|key| format!("{key}: ")).unwrap_or_default())]
-    File {
-        /// The file, or the built-in study.
-        file: String,
-        /// Line, from 1.
-        line: usize,
-        /// Key, where one is concerned.
-        key: Option<String>,
-        /// What is wrong and what to write.
-        message: String,
-    },
+    /// A study file.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// No experiment of this name.
     #[error("study {study} has no experiment \"{name}\"{hint} (it has: {})", known.join(", "))]
     Experiment {
@@ -81,9 +54,7 @@ pub enum StudyError {
         known: Vec<&'static str>,
     },
     /// No host has a role that the workload needs.
-    #[error(
-        "experiment {experiment} needs a host with the role \"{role}\": name one with --to, --lab or --hosts"
-    )]
+    #[error("experiment {experiment} needs a host with the role \"{role}\": name one with --to or --lab")]
     Role {
         /// The experiment.
         experiment: String,

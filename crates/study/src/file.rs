@@ -1,131 +1,51 @@
-//! Reading study files: from the name of a built-in study or from a path.
+//! Study files: the built-in ones, those of the user, and what is wrong with one
+//! (file, line, key, what was meant).
 
-use std::path::Path;
-
-use clearstream_schema::study::StudyFile;
-use clearstream_sys::file;
-use toml::de::{DeTable, DeValue};
-
-use clearstream_workload::{Registry, options};
+use clearstream_configfile::{FileKind, Source};
+use clearstream_schema::study::{STUDY_SCHEMA, StudyFile};
+use clearstream_workload::Registry;
 
 use crate::{StudyError, check};
 
-/// Built-in studies, by name.
-const BUILT_IN: &[(&str, &str)] = &[
-    ("clearstream-40ge", include_str!("../../../studies/clearstream-40ge.toml")),
-    ("native-client", include_str!("../../../studies/native-client.toml")),
-];
+const STUDIES: FileKind = FileKind {
+    noun: "study",
+    schema: STUDY_SCHEMA,
+    version: 1,
+    folder: "studies",
+    built_in: &[
+        ("clearstream-40ge", include_str!("../../../studies/clearstream-40ge.toml")),
+        ("native-client", include_str!("../../../studies/native-client.toml")),
+    ],
+};
 
 /// Names of the built-in studies.
 pub fn built_in() -> impl Iterator<Item = &'static str> {
-    BUILT_IN.iter().map(|(name, _)| *name)
+    STUDIES.names()
 }
 
 /// Reads a built-in study by its name, or a study file by its path.
 ///
 /// # Errors
-/// File, line and key of the first thing that means nothing, with what was meant.
+/// [`StudyError::Config`].
 pub fn load(name_or_path: &str, registry: &Registry) -> Result<StudyFile, StudyError> {
-    if let Some((name, text)) = BUILT_IN.iter().find(|(name, _)| *name == name_or_path) {
-        return parse(text, &format!("studies/{name}.toml"), registry);
-    }
-    let path = Path::new(name_or_path);
-    match file::read_text(path, file::DOCUMENT_BYTES) {
-        Ok(text) => parse(&text, name_or_path, registry),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(StudyError::Unknown {
-            name: name_or_path.to_owned(),
-            hint: options::hint(name_or_path, built_in()),
-            known: built_in().collect(),
-        }),
-        Err(source) => Err(StudyError::Read { path: path.to_owned(), source }),
-    }
+    read(&STUDIES.find(name_or_path)?, registry)
 }
 
 /// Reads the text of a study file; `file` is what errors call it.
 ///
 /// # Errors
-/// As [`load`].
+/// [`StudyError::Config`].
 pub fn parse(text: &str, file: &str, registry: &Registry) -> Result<StudyFile, StudyError> {
-    let at = |problem: check::Problem| StudyError::File {
-        file: file.to_owned(),
-        line: line_of(text, &problem.place),
-        key: problem.place.iter().rev().find_map(|step| match step {
-            Step::Key(key) => Some(key.clone()),
-            Step::Index(_) => None,
-        }),
-        message: problem.message,
-    };
+    read(&Source::new(file, text), registry)
+}
+
+fn read(source: &Source, registry: &Registry) -> Result<StudyFile, StudyError> {
+    STUDIES.check_head(source)?;
     // What is no TOML is said by the next step.
-    if let Ok(document) = text.parse::<toml::Table>() {
-        check::check_keys(&document, registry).map_err(at)?;
+    if let Some(document) = source.table() {
+        check::check_keys(&document, registry).map_err(|fault| source.invalid(fault))?;
     }
-    let study: StudyFile = toml::from_str(text).map_err(|error| {
-        let start = error.span().map_or(0, |span| span.start);
-        StudyError::File {
-            file: file.to_owned(),
-            line: line_at(text, start),
-            key: key_at(text, start, error.message()),
-            message: options::explain(error.message(), &[]),
-        }
-    })?;
-    check::check(&study, registry).map_err(at)?;
+    let study = STUDIES.read(source)?;
+    check::check(&study, registry).map_err(|fault| source.invalid(fault))?;
     Ok(study)
-}
-
-/// One step from a document into its parts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// Key of a table.
-    Key(String),
-    /// Place in a list.
-    Index(usize),
-}
-
-impl From<&str> for Step {
-    fn from(key: &str) -> Self {
-        Self::Key(key.to_owned())
-    }
-}
-
-impl From<usize> for Step {
-    fn from(index: usize) -> Self {
-        Self::Index(index)
-    }
-}
-
-fn line_at(text: &str, place: usize) -> usize {
-    1 + text.as_bytes()[..place.min(text.len())].iter().filter(|byte| **byte == b'\n').count()
-}
-
-/// The key that an error is about: the unknown one, the missing one, or the
-/// one that the line begins with.
-fn key_at(text: &str, place: usize, message: &str) -> Option<String> {
-    if message.contains("unknown field") || message.contains("missing field") {
-        return message.split('`').nth(1).map(str::to_owned);
-    }
-    let line = text.lines().nth(line_at(text, place) - 1)?;
-    let key = line.split_once('=')?.0.trim();
-    (!key.is_empty()).then(|| key.to_owned())
-}
-
-/// Line of the last step that the document has.
-fn line_of(text: &str, place: &[Step]) -> usize {
-    let Ok(document) = DeTable::parse(text) else { return 1 };
-    let mut start = 0;
-    let root = DeValue::Table(document.into_inner());
-    let mut value = &root;
-    for step in place {
-        let found = match (step, value) {
-            (Step::Key(key), DeValue::Table(table)) => table
-                .iter()
-                .find(|(name, _)| name.get_ref() == key.as_str())
-                .map(|(name, value)| (name.span(), value)),
-            (Step::Index(index), DeValue::Array(list)) => list.get(*index).map(|value| (value.span(), value)),
-            _ => None,
-        };
-        let Some((span, next)) = found else { break };
-        start = span.start;
-        value = next.get_ref();
-    }
-    line_at(text, start)
 }

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use clearstream_configfile::did_you_mean;
 use clearstream_schema::{
     TimeSpan,
     flow::Notice,
@@ -9,7 +10,7 @@ use clearstream_schema::{
     study::{Experiment, StudyFile},
 };
 use clearstream_stats::{LEAST_PAIRS, Random, least_probability};
-use clearstream_workload::{AnyWorkload, Registry, options};
+use clearstream_workload::{AnyWorkload, Registry};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -155,7 +156,7 @@ fn chosen<'a>(study: &'a StudyFile, only: &[String]) -> Result<Vec<&'a Experimen
         return Err(StudyError::Experiment {
             study: study.name.clone(),
             name: name.clone(),
-            hint: options::hint(name, names()),
+            hint: did_you_mean(name, names()),
             known: names().map(str::to_owned).collect(),
         });
     }

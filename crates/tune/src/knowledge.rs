@@ -5,13 +5,14 @@ use std::{
     sync::LazyLock,
 };
 
+use clearstream_configfile::nearest;
 use clearstream_schema::{
     plan::Effect,
     tune::{FindingClass, Severity},
 };
 use serde::Deserialize;
 
-use crate::{spelling, version::KernelVersion};
+use crate::version::KernelVersion;
 
 const TABLE: &str = include_str!("../knowledge/sysctls.toml");
 
@@ -320,11 +321,8 @@ impl Knowledge {
         if let Some(full) = self.by_last.get(last) {
             return Some(full);
         }
-        let nearest = self.by_last.iter().filter_map(|(candidate, full)| {
-            let distance = spelling::distance(last, candidate, 2)?;
-            Some((distance, candidate.len().abs_diff(last.len()), full))
-        });
-        nearest.min().map(|(_, _, full)| full.as_str())
+        let near = nearest(last, self.by_last.keys().map(String::as_str))?;
+        self.by_last.get(near).map(String::as_str)
     }
 
     fn name_of(&self, name: &str) -> Option<&str> {

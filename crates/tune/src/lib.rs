@@ -16,7 +16,6 @@ pub mod path;
 mod recommend;
 mod rules;
 mod sarif;
-mod spelling;
 mod state;
 pub mod syntax;
 mod version;

@@ -1,7 +1,7 @@
 //! Arithmetic of a path: windows, buffers, wrap times. Sources are named at
 //! each formula; rates are bits/s, times ns, sizes bytes.
 
-use clearstream_schema::tune::PathGoal;
+use clearstream_schema::{human, tune::PathGoal};
 
 use crate::version::KernelVersion;
 
@@ -76,38 +76,9 @@ pub fn whole_mib(bytes: f64) -> i64 {
     ((bytes / MIB).ceil() * MIB).min(i64::MAX as f64) as i64
 }
 
-/// `40.4 MB`, `38.5 MiB`: sizes of windows are decimal, as rates are.
-pub fn decimal(bytes: f64) -> String {
-    match bytes {
-        b if b >= 1e9 => format!("{:.2} GB", b / 1e9),
-        b if b >= 1e6 => format!("{:.1} MB", b / 1e6),
-        b if b >= 1e3 => format!("{:.1} kB", b / 1e3),
-        b => format!("{b:.0} B"),
-    }
-}
-
-/// `38.5 MiB`: sizes of buffers are binary.
-pub fn binary(bytes: f64) -> String {
-    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-    let mut value = bytes;
-    let mut unit = 0;
-    while value.abs() >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    match value {
-        v if v.fract() == 0.0 => format!("{v:.0} {}", UNITS[unit]),
-        v if v >= 100.0 => format!("{v:.0} {}", UNITS[unit]),
-        v => format!("{v:.1} {}", UNITS[unit]),
-    }
-}
-
-/// `23.7 Gb/s`.
-pub fn rate(bps: f64) -> String {
-    match bps {
-        b if b >= 1e9 => format!("{:.1} Gb/s", b / 1e9),
-        b => format!("{:.0} Mb/s", b / 1e6),
-    }
+/// Computed bytes, as [`human::bytes`] shows them.
+pub(crate) fn bytes(count: f64) -> String {
+    human::bytes(count as u64)
 }
 
 #[cfg(test)]
@@ -164,10 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_readable() {
-        assert_eq!(decimal(40.375e6), "40.4 MB");
-        assert_eq!(binary(40.375e6), "38.5 MiB");
-        assert_eq!(binary(137_438_953_472.0), "128 GiB");
+    fn proposals_are_whole_mebibytes() {
         assert_eq!(whole_mib(170e6), 163 << 20);
     }
 }

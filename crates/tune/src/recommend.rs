@@ -8,13 +8,14 @@ mod recovery;
 use std::{fmt, str::FromStr};
 
 use clearstream_schema::{
+    human::{count, rate},
     plan::{PLAN_SCHEMA, Plan, PlanHost},
     tune::PathGoal,
 };
 
 use self::draft::Draft;
 use crate::{
-    path::{self, LARGEST_WINDOW_BYTES, RECEIVE_SHARE, SEND_SHARE, binary, decimal, rate},
+    path::{self, LARGEST_WINDOW_BYTES, RECEIVE_SHARE, SEND_SHARE, bytes},
     rules::proposed,
     state::HostState,
 };
@@ -90,11 +91,10 @@ pub fn recommend(state: &HostState, goal: &PathGoal, profile: Profile) -> Plan {
         schema: PLAN_SCHEMA.to_owned(),
         version: VERSION,
         purpose: format!(
-            "{} over {} with {} flow{}, profile {profile}",
+            "{} over {} with {}, profile {profile}",
             goal.rate,
             goal.rtt,
-            goal.flow_count,
-            if goal.flow_count == 1 { "" } else { "s" }
+            count(goal.flow_count, "flow")
         ),
         host: PlanHost {
             name: state.host_name.clone().unwrap_or_default(),
@@ -163,12 +163,11 @@ fn buffers(draft: &mut Draft<'_>, state: &HostState, goal: &PathGoal, gain: f64)
     let (share, why) = path::receive_share(state.kernel, state.number("net.ipv4.tcp_adv_win_scale"));
     let share = if share > 0.0 { share } else { RECEIVE_SHARE };
     let product = format!(
-        "BDP of each of {} flow{}: {} x {} / 8 = {}{}",
-        goal.flow_count,
-        if goal.flow_count == 1 { "" } else { "s" },
+        "BDP of each of {}: {} x {} / 8 = {}{}",
+        count(goal.flow_count, "flow"),
         rate(goal.rate.0 as f64 / f64::from(goal.flow_count.max(1))),
         goal.rtt,
-        decimal(bdp),
+        bytes(bdp),
         if gain > 1.0 { ", twice for BBR" } else { "" }
     );
     let receive = proposed(wanted, share);
@@ -181,8 +180,8 @@ fn buffers(draft: &mut Draft<'_>, state: &HostState, goal: &PathGoal, gain: f64)
             FIRST_RECEIVE_BYTES,
             format!(
                 "2 x {} / {share:.2} (share of the buffer that is window: {why}) = {}",
-                decimal(wanted),
-                binary(receive as f64)
+                bytes(wanted),
+                bytes(receive as f64)
             ),
         ),
         (
@@ -191,8 +190,8 @@ fn buffers(draft: &mut Draft<'_>, state: &HostState, goal: &PathGoal, gain: f64)
             FIRST_SEND_BYTES,
             format!(
                 "2 x {} / {SEND_SHARE} (share that is in flight) = {}",
-                decimal(wanted),
-                binary(send as f64)
+                bytes(wanted),
+                bytes(send as f64)
             ),
         ),
     ] {
@@ -214,7 +213,7 @@ fn buffers(draft: &mut Draft<'_>, state: &HostState, goal: &PathGoal, gain: f64)
             let ceiling = path::window_rate_bps(now as f64 * share_now, goal.rtt.0);
             reason = format!(
                 "{product}; {arithmetic}, whole MiB. {} {side} buffer ends at {} for one flow",
-                binary(now as f64),
+                bytes(now as f64),
                 rate(ceiling)
             );
         }
@@ -242,20 +241,20 @@ fn memory(draft: &mut Draft<'_>, state: &HostState, goal: &PathGoal, receive: i6
         draft.advise(format!(
             "{} flow(s) may hold {}; tcp_mem would have to end at {}, more than 25 % of the {} that is not reserved: fewer flows, or more memory",
             goal.flow_count,
-            binary(held),
-            binary(high as f64 * page as f64),
-            binary(free)
+            bytes(held),
+            bytes(high as f64 * page as f64),
+            bytes(free)
         ));
         return;
     }
     let reason = format!(
         "{} flow(s) may hold {} ({} receiving, {} sending each); pressure = 1.5 x that / {page} = {wanted} pages, low = 0.75 and high = 1.5 of it ({} of the {} that is not reserved)",
         goal.flow_count,
-        binary(held),
-        binary(receive as f64),
-        binary(send as f64),
-        binary(high as f64 * page as f64),
-        binary(free)
+        bytes(held),
+        bytes(receive as f64),
+        bytes(send as f64),
+        bytes(high as f64 * page as f64),
+        bytes(free)
     );
     draft.sysctl(key, format!("{} {wanted} {high}", wanted * 3 / 4), reason);
 }
@@ -317,7 +316,7 @@ fn behaviour(draft: &mut Draft<'_>, state: &HostState, goal: &PathGoal, profile:
         let reason = format!(
             "{} x 100 us / 8 = {}: with less the socket runs dry before its writer wakes up",
             rate(flow_bps),
-            decimal(needed)
+            bytes(needed)
         );
         draft.sysctl(unsent, "4294967295".to_owned(), reason);
     }

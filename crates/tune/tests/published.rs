@@ -79,19 +79,19 @@ fn the_40ge_report() {
         let wrap = one(&report, "net.ipv4.tcp_timestamps:unsafe:no-paws");
         assert!(wrap.message.contains("19.0 Gb/s sequence numbers wrap in 1.81 s"), "{}", wrap.message);
         let hole = one(&report, "net.ipv4.tcp_sack:unsafe:no-sack");
-        assert!(hole.message.contains("40.4 MB (4512 segments"), "{}", hole.message);
+        assert!(hole.message.contains("38.5 MiB (4512 segments"), "{}", hole.message);
     }
-    // 64 MiB at 75 % is 50.3 MB: enough for 19 Gb/s, short of the 25.3 Gb/s that were seen later.
+    // 64 MiB at 75 % is 48 MiB: enough for 19 Gb/s, short of the 25.3 Gb/s that were seen later.
     let report = look(&case(24), Some(&goal("25.3Gb/s", "17ms", 1)));
     let window = one(&report, "net.ipv4.tcp_rmem:path:window-too-small");
-    for figure in ["50.3 MB", "23.7 Gb/s", "53.8 MB", "0.75 by tcp_adv_win_scale 2"] {
+    for figure in ["48 MiB", "23.7 Gb/s", "51.3 MiB", "0.75 by tcp_adv_win_scale 2"] {
         assert!(window.message.contains(figure), "{figure}: {}", window.message);
     }
-    // With the later default of one half it is 33.6 MB and 15.8 Gb/s.
+    // With the later default of one half it is 32 MiB and 15.8 Gb/s.
     let state = file("clearstream-40ge", "sysctl.conf", Some("4.14"), Some(24));
     let report = look(&state, Some(&goal("19Gb/s", "17ms", 1)));
     let window = one(&report, "net.ipv4.tcp_rmem:path:window-too-small");
-    assert!(window.message.contains("33.6 MB") && window.message.contains("15.8 Gb/s"), "{}", window.message);
+    assert!(window.message.contains("32 MiB") && window.message.contains("15.8 Gb/s"), "{}", window.message);
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn the_vendors_script() {
 fn esnets_values() {
     let state = file("esnet", "sysctl.conf", Some("6.1"), None);
     assert_eq!(grave(&look(&state, None)), set(&[]));
-    // 128 MiB at one half carries 53.7 Gb/s over 10 ms, and 5.4 Gb/s over 100 ms.
+    // 128 MiB at one half carries 53.7 Gb/s over 10 ms, and 5.37 Gb/s over 100 ms.
     assert_eq!(grave(&look(&state, Some(&goal("40Gb/s", "10ms", 1)))), set(&[]));
     let report = look(&state, Some(&goal("10Gb/s", "100ms", 1)));
     assert_eq!(
@@ -193,7 +193,7 @@ fn esnets_values() {
         set(&["tcp_rmem:path:window-too-small", "tcp_wmem:path:send-buffer-too-small"])
     );
     let window = one(&report, "net.ipv4.tcp_rmem:path:window-too-small");
-    assert!(window.message.contains("5.4 Gb/s") && window.message.contains("125.0 MB"), "{}", window.message);
+    assert!(window.message.contains("5.37 Gb/s") && window.message.contains("119 MiB"), "{}", window.message);
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn a_host_at_rest_is_not_accused() {
     assert_eq!(ids, ["net.ipv4.tcp_wmem:path:asymmetric"]);
     // 0.87 * 4 MiB: 1.72 Gb/s at 17 ms, 292 Mb/s at 100 ms.
     let message = &report.findings[0].message;
-    assert!(message.contains("1.7 Gb/s at 17 ms") && message.contains("292 Mb/s at 100 ms"), "{message}");
+    assert!(message.contains("1.72 Gb/s at 17 ms") && message.contains("292 Mb/s at 100 ms"), "{message}");
 }
 
 /// The formulas of the 40GE path, by hand: 40 Gb/s x 17 ms / 8 / 2 = 42.5 MB;

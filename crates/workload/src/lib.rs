@@ -7,7 +7,6 @@
 //!   an object-safe face, and [`Registry`] holds those of a program.
 //! - [`HostSet`] is the hosts of a run: name, role, agent and address each.
 //! - [`Context`] is what a run is given: hosts, a stop flag, and where events go.
-//! - [`options`] reads options as people write them, with what they meant.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -15,7 +14,7 @@ mod context;
 mod environment;
 mod hosts;
 mod inspect;
-pub mod options;
+mod options;
 mod registry;
 mod workload;
 

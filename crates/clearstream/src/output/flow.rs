@@ -10,7 +10,7 @@ use clearstream_schema::{
 
 use super::{
     Paint,
-    quantity::{bytes, rate, time},
+    quantity::{bytes, count, rate, time},
     table::table,
 };
 
@@ -90,9 +90,8 @@ pub fn settings(config: &FlowConfig, client: &FlowSettings, server: &FlowSetting
         Protocol::Mptcp => "MPTCP",
     };
     format!(
-        "{} {protocol} flow{} {way}{receiver}; in force:\n{}",
-        config.flows,
-        if config.flows == 1 { "" } else { "s" },
+        "{} {way}{receiver}; in force:\n{}",
+        count(config.flows, &format!("{protocol} flow")),
         table(
             &[
                 "side",

@@ -8,7 +8,7 @@ use clearstream_schema::{
 };
 
 use super::{
-    quantity::{bytes, rate},
+    quantity::{bytes, count, rate},
     table::{cores, or_dash, table},
 };
 
@@ -40,20 +40,14 @@ fn heading(host: &HostReport) -> String {
         None => String::new(),
     };
     format!(
-        "{}{} package{}, {} NUMA node{}, {online} of {} logical CPUs online{}{}\n",
+        "{}{}, {}, {online} of {} logical CPUs online{}{}\n",
         if host.name.is_empty() { String::new() } else { format!("{}: ", host.name) },
-        host.packages.len(),
-        plural(host.packages.len()),
-        host.nodes.len(),
-        plural(host.nodes.len()),
+        count(host.packages.len(), "package"),
+        count(host.nodes.len(), "NUMA node"),
         host.processing_units.len(),
         known(&host.cpu_model, ""),
         known(&host.kernel.release, "Linux "),
     )
-}
-
-fn plural(count: usize) -> &'static str {
-    if count == 1 { "" } else { "s" }
 }
 
 fn indent(text: &str) -> String {

@@ -9,7 +9,6 @@ pub mod place;
 pub mod probe;
 pub mod progress;
 pub mod proof;
-pub mod quantity;
 pub mod rdma;
 pub mod table;
 mod terminal;
@@ -18,6 +17,7 @@ pub mod watch;
 
 use std::io::{self, IsTerminal, Write};
 
+pub use clearstream_schema::human as quantity;
 use serde::Serialize;
 
 use terminal::{Escaping, Style, printable, styled};

@@ -3,6 +3,7 @@
 use std::{collections::HashMap, fmt::Write as _};
 
 use clearstream_schema::{
+    human::count,
     plan::{Effect, JournalEntry, JournalState, Plan, Recovered, Setting, Step, Verification},
     tune::{Finding, LintReport, Severity},
 };
@@ -109,14 +110,15 @@ fn word(severity: Severity) -> &'static str {
 
 /// `3 errors, 1 warning and 2 notes on 11 settings, 1 muted`.
 pub fn summary(report: &LintReport) -> String {
-    let count = |severity| report.findings.iter().filter(|finding| finding.severity == severity).count();
-    let plural = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
+    let found = |severity, noun| {
+        count(report.findings.iter().filter(|finding| finding.severity == severity).count(), noun)
+    };
     let mut text = format!(
         "{}, {} and {} on {}",
-        plural(count(Severity::Error), "error"),
-        plural(count(Severity::Warning), "warning"),
-        plural(count(Severity::Note), "note"),
-        plural(usize::try_from(report.setting_count).unwrap_or(usize::MAX), "setting")
+        found(Severity::Error, "error"),
+        found(Severity::Warning, "warning"),
+        found(Severity::Note, "note"),
+        count(report.setting_count, "setting")
     );
     if report.muted_count > 0 {
         let _ = write!(text, ", {} muted", report.muted_count);

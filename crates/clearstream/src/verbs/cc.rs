@@ -11,10 +11,7 @@ use std::{
 
 use clap::Subcommand;
 use clearstream_host::{HostRoot, ReadError};
-use clearstream_schema::{
-    ExitCode,
-    congestion::{CongestionControls, LOADABLE, Loadable, PIN_DIRECTORY},
-};
+use clearstream_schema::congestion::{CongestionControls, LOADABLE, Loadable, PIN_DIRECTORY};
 use serde::Serialize;
 
 use crate::{endpoints::own_program, exit::CommandError, output};
@@ -102,21 +99,6 @@ pub enum CcError {
         /// Its exit code, one of ours; none when a signal ended it.
         code: Option<i32>,
     },
-}
-
-impl CcError {
-    /// The documented exit code (docs/guide/exit-codes.md).
-    pub fn exit_code(&self) -> ExitCode {
-        match self {
-            Self::Unknown { .. } => ExitCode::Name,
-            Self::Read(_) => ExitCode::File,
-            Self::NoLoader | Self::Start(_) => ExitCode::Unsupported,
-            Self::Loader { code, .. } => {
-                let known = ExitCode::ALL.into_iter().find(|known| Some(*known as i32) == *code);
-                known.filter(|known| *known != ExitCode::Success).unwrap_or(ExitCode::Internal)
-            }
-        }
-    }
 }
 
 /// `cc list --json`.
@@ -364,15 +346,5 @@ mod tests {
         .expect("a reason");
         assert_eq!(name, "htcp");
         assert!(message.contains("modprobe tcp_htcp"), "{message}");
-    }
-
-    #[test]
-    fn the_loaders_exit_code_is_kept() {
-        let code = |code| CcError::Loader { message: String::new(), code }.exit_code();
-        assert_eq!(code(Some(5)), ExitCode::Unsupported);
-        assert_eq!(code(Some(9)), ExitCode::Name);
-        // Killed, or a code that is none of ours: the loader's fault.
-        assert_eq!(code(None), ExitCode::Internal);
-        assert_eq!(code(Some(101)), ExitCode::Internal);
     }
 }

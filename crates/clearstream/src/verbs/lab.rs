@@ -215,7 +215,7 @@ fn list(json: bool) -> Result<(), CommandError> {
         let document = serde_json::json!({
             "schema": "clearstream.lab-list", "version": 1,
             "running": names, "faults": faults, "dead_hosts": dead, "silent": silent,
-            "delay_line_limits": limited, "built_in": clearstream_lab::file::built_in_names(),
+            "delay_line_limits": limited, "built_in": clearstream_lab::file::built_in_names().collect::<Vec<_>>(),
         });
         return Ok(output::json(&document, true)?);
     }
@@ -224,9 +224,9 @@ fn list(json: bool) -> Result<(), CommandError> {
         .map(|lab| vec![lab.file().name.clone(), state_of(lab), lab.file().title.clone()])
         .collect();
     for name in clearstream_lab::file::built_in_names() {
-        if !running.iter().any(|lab| lab.file().name == *name) {
+        if !running.iter().any(|lab| lab.file().name == name) {
             let title = clearstream_lab::file::load(name)?.title;
-            rows.push(vec![(*name).to_owned(), "built in".to_owned(), title]);
+            rows.push(vec![name.to_owned(), "built in".to_owned(), title]);
         }
     }
     Ok(output::line(&table(&["lab", "state", "what it is"], rows))?)

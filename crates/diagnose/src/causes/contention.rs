@@ -1,7 +1,10 @@
 //! Cores that the flow does not get: a quota withholds them, other processes
 //! hold them, or both ends of the flow share one.
 
-use clearstream_schema::diagnosis::{Cause, EvidenceItem, Finding, ProcessShare, Remedy, Role};
+use clearstream_schema::{
+    diagnosis::{Cause, EvidenceItem, Finding, ProcessShare, Remedy, Role},
+    human::rate,
+};
 
 use super::{
     processing::{self, thread_item},
@@ -10,7 +13,7 @@ use super::{
 use crate::{
     facts::{Facts, Part},
     formulas, hosts,
-    words::{percent, rate},
+    words::percent,
 };
 
 /// Enforcement periods in which a quota stopped the program.

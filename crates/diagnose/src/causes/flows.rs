@@ -1,12 +1,14 @@
 //! Flows of one test that differ: what the slow ones share is the finding.
 
-use clearstream_schema::diagnosis::{Cause, ExperimentKind, Finding, Remedy, SharedBy};
+use clearstream_schema::{
+    diagnosis::{Cause, ExperimentKind, Finding, Remedy, SharedBy},
+    human::{rate, time},
+};
 
 use crate::{
     each::{EachFlow, divided},
     facts::Facts,
     series::median,
-    words::{rate, time},
 };
 
 /// Loss of a flow that counts.

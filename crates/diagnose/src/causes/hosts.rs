@@ -3,12 +3,13 @@
 use clearstream_schema::{
     diagnosis::{Cause, EvidenceItem, Finding, Remedy},
     host::PcieLink,
+    human::{bytes, rate},
 };
 
 use crate::{
     facts::{Facts, Part},
     formulas, hosts,
-    words::{bytes, percent, rate},
+    words::percent,
 };
 
 /// A rate this near to a ceiling is at it.

@@ -1,6 +1,9 @@
 //! Lost packets that keep the congestion window small.
 
-use clearstream_schema::diagnosis::{Cause, Finding, LossModel, Remedy};
+use clearstream_schema::{
+    diagnosis::{Cause, Finding, LossModel, Remedy},
+    human::{bytes, rate, time},
+};
 use serde_json::Value;
 
 use super::path::{has_queue, hosts_are_busy};
@@ -9,7 +12,7 @@ use crate::{
     facts::Facts,
     formulas,
     stages::{goal_bps, goal_words},
-    words::{bytes, percent, rate, time},
+    words::percent,
 };
 
 /// Losses below this share are noise of a moment, of one or two packets.

@@ -1,14 +1,17 @@
 //! What the path itself does: a full queue, drops above a rate, a congestion
 //! control that does not get out of it what another one does.
 
-use clearstream_schema::diagnosis::{Cause, EvidenceItem, ExperimentKind, Finding, Remedy};
+use clearstream_schema::{
+    diagnosis::{Cause, EvidenceItem, ExperimentKind, Finding, Remedy},
+    human::{rate, time},
+};
 
 use super::transport::WINDOW_USED;
 use crate::{
     FlowObservation,
     experiments::{BETTER, best_asked_bps},
     facts::Facts,
-    words::{percent, rate, time},
+    words::percent,
 };
 
 /// Time in queues / lowest round-trip time that shows a standing queue.

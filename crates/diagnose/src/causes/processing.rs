@@ -1,14 +1,17 @@
 //! Limits that the processors show: slow readers, saturated cores, cores that
 //! do two things, cores that are far from the card.
 
-use clearstream_schema::diagnosis::{Cause, EvidenceItem, Finding, Remedy, Role};
+use clearstream_schema::{
+    diagnosis::{Cause, EvidenceItem, Finding, Remedy, Role},
+    human::{rate, time},
+};
 use serde_json::Value;
 
 use super::transport::MOST_OF_THE_TIME;
 use crate::{
     facts::{Facts, Part},
     hosts,
-    words::{percent, rate, time},
+    words::percent,
 };
 
 /// A thread that had work for this share of the time was held by its core.

@@ -1,13 +1,16 @@
 //! Limits that the sockets show: windows, buffers, pacing, the writing program.
 
-use clearstream_schema::diagnosis::{BufferLimit, Cause, Finding, Remedy};
+use clearstream_schema::{
+    diagnosis::{BufferLimit, Cause, Finding, Remedy},
+    human::{bytes, rate, time},
+};
 use serde_json::Value;
 
 use crate::{
     facts::Facts,
     formulas, hosts,
     stages::{goal_bps, goal_words},
-    words::{bytes, percent, rate, time},
+    words::percent,
 };
 
 /// Share of the time on one of the kernel's clocks that decides.

@@ -14,6 +14,7 @@ use clearstream_schema::{
     host::{HostReport, NumaNode, ProcessingUnit},
     tcp_info::TcpInfo,
 };
+use clearstream_testkit::flow::summary;
 
 /// Length of an interval.
 pub const INTERVAL_NS: u64 = 200_000_000;
@@ -269,25 +270,11 @@ impl Shown {
             config: self.config.clone(),
             intervals: intervals.collect(),
             summary: Some(FlowSummary {
-                requested: self.config.clone(),
                 client_settings: settings("one"),
                 server_settings: settings(if self.one_machine { "one" } else { "two" }),
-                measured_ns: 18 * INTERVAL_NS,
-                received_bytes: 18 * self.bytes(),
-                goodput_bps: self.goodput_bps,
-                flow_goodput_bps: vec![self.goodput_bps],
-                retransmit_count: None,
-                loss_ratio: None,
                 rtt_ns: Some(self.rtt_ns),
                 min_rtt_ns: Some(self.min_rtt_ns),
-                client_cpu_seconds_per_gb: 0.1,
-                server_cpu_seconds_per_gb: 0.1,
-                cycles_per_byte_ratio: None,
-                zerocopy: None,
-                interrupt_core: None,
-                seen_cores: Vec::new(),
-                notices: Vec::new(),
-                complete: true,
+                ..summary(&self.config, self.goodput_bps, 18 * INTERVAL_NS)
             }),
             failure: None,
         }

@@ -15,10 +15,11 @@ use clearstream_schema::{
         BufferLimit, Cause, DIAGNOSIS_SCHEMA, Diagnosis, End, Experiment, ExperimentKind, Finding, Remedy,
         Role, Verdict,
     },
-    flow::{FlowConfig, FlowSettings, FlowSummary},
+    flow::{FlowConfig, FlowSummary},
     plan::{Setting, Step},
 };
 use clearstream_stats::Random;
+use clearstream_testkit::flow::summary;
 
 pub const WMEM: &str = "net.ipv4.tcp_wmem";
 pub const RMEM: &str = "net.ipv4.tcp_rmem";
@@ -255,25 +256,9 @@ impl Bench for Model {
         let goodput_bps =
             self.sndbuf_bps().min(self.window_bps()).min(Self::reader_bps(config)).min(19e9) * noise * spell;
         Ok(FlowSummary {
-            requested: config.clone(),
-            client_settings: FlowSettings::default(),
-            server_settings: FlowSettings::default(),
-            measured_ns: 1_000_000_000,
-            received_bytes: (goodput_bps / 8.0) as u64,
-            goodput_bps,
-            flow_goodput_bps: vec![goodput_bps],
-            retransmit_count: Some(0),
-            loss_ratio: None,
             rtt_ns: Some(17_500_000),
             min_rtt_ns: Some(17_000_000),
-            client_cpu_seconds_per_gb: 0.1,
-            server_cpu_seconds_per_gb: 0.1,
-            cycles_per_byte_ratio: None,
-            zerocopy: None,
-            interrupt_core: None,
-            seen_cores: Vec::new(),
-            notices: Vec::new(),
-            complete: true,
+            ..summary(config, goodput_bps, 1_000_000_000)
         })
     }
 

@@ -8,9 +8,9 @@ use clearstream_iwarp::mpa::{
     Agreed, Deframer, Framed, Framer, Kind, Offer, SetupFrame, conclude, initiate, respond,
 };
 use clearstream_iwarp::rdmap::{Opcode, ReadRequest};
+use clearstream_testkit::pcap::{Stream, streams};
 
 use crate::conversation::fpdu_padded;
-use crate::pcap::{Stream, streams};
 
 /// The captured connections of MPA; the first of each file is a probe that
 /// ends at once.

@@ -9,9 +9,9 @@ use clearstream_iwarp::rdmap::{
     AtomicOperation, AtomicRequest, AtomicResponse, ErrorCode, Opcode, ReadRequest, Terminate,
 };
 use clearstream_iwarp::stag::Stag;
+use clearstream_testkit::pcap;
 
 use crate::conversation::{fpdu, tagged, untagged};
-use crate::pcap;
 
 /// A message of either side (0: the client), and what tshark must say of it.
 struct Said {

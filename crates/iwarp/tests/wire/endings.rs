@@ -4,9 +4,9 @@
 use clearstream_iwarp::ddp::Header;
 use clearstream_iwarp::mpa::{MpaError, Offer, Rtr, RtrKinds, SetupFrame, conclude, initiate, respond};
 use clearstream_iwarp::rdmap::{ErrorCode, Opcode, ReadRequest, Terminate};
+use clearstream_testkit::pcap::Stream;
 
 use crate::captures::{conversations, encode_again, offer, setup_frames, ulpdus};
-use crate::pcap::Stream;
 
 /// Begun with a zero-length Read; six that a Terminate ends; one that is
 /// rejected; begun with a zero-length Write.

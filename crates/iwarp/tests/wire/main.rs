@@ -8,7 +8,6 @@ mod conversation;
 mod dissector;
 mod endings;
 mod figures;
-mod pcap;
 mod properties;
 mod replay;
 mod rules;

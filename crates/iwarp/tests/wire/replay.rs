@@ -17,11 +17,11 @@ use clearstream_iwarp::queue_pair::{Event, Limits, Machine, ReceiveQueue, Receiv
 use clearstream_iwarp::rdmap::{Opcode, ReadRequest};
 use clearstream_iwarp::stag::{DomainId, QueuePairId, Stag};
 use clearstream_iwarp::work::{Data, Operation, ReceiveRequest, Remote, Segment, SendRequest, Status};
+use clearstream_testkit::pcap::Stream;
 use smallvec::{SmallVec, smallvec};
 
 use crate::captures::{agreement, conversations, setup_frames, ulpdus};
 use crate::conversation::fpdu;
-use crate::pcap::Stream;
 
 /// The captured hosts: Ethernet with TCP timestamps.
 const MSS: usize = 1448;

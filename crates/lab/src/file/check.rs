@@ -5,31 +5,12 @@ use std::{
     net::IpAddr,
 };
 
+use clearstream_configfile::{Fault, did_you_mean, fault};
 use clearstream_netlink::Prefix;
-use clearstream_schema::{
-    document::nearest,
-    lab::{LAB_SCHEMA, LabFile, LabHost, LabLink, LinkBackend, LinkEnd},
-};
-
-/// A key and what is wrong with it.
-#[derive(Debug)]
-pub(super) struct Fault {
-    pub(super) key: String,
-    pub(super) problem: String,
-}
-
-fn fault<T>(key: impl Into<String>, problem: impl Into<String>) -> Result<T, Fault> {
-    Err(Fault { key: key.into(), problem: problem.into() })
-}
+use clearstream_schema::lab::{LabFile, LabHost, LabLink, LinkBackend, LinkEnd};
 
 /// The first fault of a lab.
 pub(super) fn check(file: &LabFile) -> Result<(), Fault> {
-    if file.schema != LAB_SCHEMA {
-        return fault("schema", format!("this is \"{}\": a lab file says \"{LAB_SCHEMA}\"", file.schema));
-    }
-    if file.version != 1 {
-        return fault("version", format!("version {} is not known to this program: write 1", file.version));
-    }
     // The name is part of a socket's path, which has 107 bytes (unix(7)).
     check_name("name", &file.name, 32)?;
     if file.hosts.is_empty() {
@@ -185,9 +166,8 @@ fn check_link(key: &str, link: &LabLink) -> Result<(), Fault> {
 fn check_end(key: &str, end: &LinkEnd, is_tun: bool, hosts: &BTreeSet<&str>) -> Result<(), Fault> {
     if !hosts.contains(end.host.as_str()) {
         let known: Vec<&str> = hosts.iter().copied().collect();
-        let meant = nearest(&end.host, known.iter().copied());
-        let meant = meant.map_or_else(String::new, |name| format!(": did you mean \"{name}\"?"));
-        let problem = format!("there is no host \"{}\" (there are {}){meant}", end.host, known.join(", "));
+        let hint = did_you_mean(&end.host, known.iter().copied());
+        let problem = format!("there is no host \"{}\"{hint} (known: {})", end.host, known.join(", "));
         return fault(format!("{key}.host"), problem);
     }
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);

@@ -5,82 +5,58 @@ mod check;
 
 use std::path::Path;
 
-use clearstream_schema::{
-    document::{self, Document},
-    lab::LabFile,
-};
-use clearstream_sys::file::{DOCUMENT_BYTES, read_text};
+use clearstream_configfile::{ConfigError, FileKind, Source};
+use clearstream_schema::lab::{LAB_SCHEMA, LabFile};
 
 pub(crate) use self::check::destination;
 use crate::LabError;
 
-/// Name and text of every built-in lab.
-const BUILT_IN: &[(&str, &str)] = &[
-    ("gateways-6", include_str!("../../../../labs/gateways-6.toml")),
-    ("two-hosts", include_str!("../../../../labs/two-hosts.toml")),
-    ("wan-1650km", include_str!("../../../../labs/wan-1650km.toml")),
-    ("wan-1650km-defaults", include_str!("../../../../labs/wan-1650km-defaults.toml")),
-    ("wan-1650km-unlimited", include_str!("../../../../labs/wan-1650km-unlimited.toml")),
-];
+const LABS: FileKind = FileKind {
+    noun: "lab",
+    schema: LAB_SCHEMA,
+    version: 1,
+    folder: "labs",
+    built_in: &[
+        ("gateways-6", include_str!("../../../../labs/gateways-6.toml")),
+        ("two-hosts", include_str!("../../../../labs/two-hosts.toml")),
+        ("wan-1650km", include_str!("../../../../labs/wan-1650km.toml")),
+        ("wan-1650km-defaults", include_str!("../../../../labs/wan-1650km-defaults.toml")),
+        ("wan-1650km-unlimited", include_str!("../../../../labs/wan-1650km-unlimited.toml")),
+    ],
+};
 
 /// Names of the built-in labs.
-pub fn built_in_names() -> &'static [&'static str] {
-    const NAMES: [&str; BUILT_IN.len()] = {
-        let mut names = [""; BUILT_IN.len()];
-        let mut index = 0;
-        while index < names.len() {
-            names[index] = BUILT_IN[index].0;
-            index += 1;
-        }
-        names
-    };
-    &NAMES
+pub fn built_in_names() -> impl Iterator<Item = &'static str> {
+    LABS.names()
 }
 
-/// Reads a built-in lab by its name, or a lab file by its path (anything with
-/// a `/` or ending in `.toml`).
+/// Reads a built-in lab by its name, or a lab file by its path.
+///
+/// # Errors
+/// [`LabError::Config`].
 pub fn load(name_or_path: &str) -> Result<LabFile, LabError> {
-    if let Some((name, text)) = BUILT_IN.iter().find(|(name, _)| *name == name_or_path) {
-        return parse(Path::new(&format!("labs/{name}.toml")), text);
-    }
-    let is_path = name_or_path.contains('/') || name_or_path.ends_with(".toml");
-    if !is_path {
-        let (name, known) = (name_or_path.to_owned(), built_in_names().join(", "));
-        return Err(LabError::Unknown { name, known });
-    }
-    let path = Path::new(name_or_path);
-    let text = read_text(path, DOCUMENT_BYTES).map_err(LabError::file("read", path))?;
-    parse(path, &text)
+    read(&LABS.find(name_or_path)?)
 }
 
 /// Reads the text of a lab file; `path` is for messages.
+///
+/// # Errors
+/// [`LabError::Config`].
 pub fn parse(path: &Path, text: &str) -> Result<LabFile, LabError> {
-    let file: LabFile = toml::from_str(text).map_err(|error| {
-        let offset = error.span().map_or(0, |span| span.start);
-        let document = Document::read(text);
-        LabError::BadFile {
-            path: path.to_owned(),
-            line: document::line_of(text, offset),
-            key: document.key_at(offset),
-            problem: document::with_suggestion(error.message()),
-        }
-    })?;
-    check::check(&file).map_err(|fault| LabError::BadFile {
-        path: path.to_owned(),
-        line: document::line_of(text, Document::read(text).offset_of(&fault.key)),
-        key: fault.key,
-        problem: fault.problem,
-    })?;
+    read(&Source::new(path, text))
+}
+
+fn read(source: &Source) -> Result<LabFile, LabError> {
+    let file = LABS.read(source)?;
+    check::check(&file).map_err(|fault| source.invalid(fault))?;
     Ok(file)
 }
 
 /// Checks a lab that was not read from a file, or was changed since.
 pub fn validate(file: &LabFile) -> Result<(), LabError> {
-    check::check(file).map_err(|fault| LabError::BadFile {
-        path: format!("lab {}", file.name).into(),
-        line: 0,
-        key: fault.key,
-        problem: fault.problem,
+    check::check(file).map_err(|fault| {
+        let path = format!("lab {}", file.name).into();
+        ConfigError::Invalid { path, line: None, key: fault.key, problem: fault.problem }.into()
     })
 }
 

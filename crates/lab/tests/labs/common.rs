@@ -11,6 +11,7 @@ use std::{
 use clearstream_lab::{LabError, RunningLab, down, file, up};
 use clearstream_schema::lab::LabFile;
 use clearstream_sys::namespace::NamespaceSet;
+use clearstream_testkit::lab::two_hosts;
 
 /// The example of this package that holds a lab; it is built with the tests.
 pub(crate) fn keeper() -> Command {
@@ -36,26 +37,9 @@ impl Drop for Lab {
     }
 }
 
-/// Two hosts and one link with these lines in it.
+/// Hosts `here` and `there` and one link with these lines in it.
 pub(crate) fn pair(name: &str, link: &str) -> LabFile {
-    let text = format!(
-        r#"schema = "clearstream.lab"
-version = 1
-name = "{name}-{}"
-title = "test"
-[[host]]
-name = "alpha"
-[[host]]
-name = "beta"
-[[link]]
-{link}
-ends = [
-  {{ host = "alpha", interface = "wan0", addresses = ["10.99.0.1/24", "fd99::1/64"] }},
-  {{ host = "beta", interface = "wan0", addresses = ["10.99.0.2/24", "fd99::2/64"] }},
-]
-"#,
-        std::process::id()
-    );
+    let text = two_hosts(&format!("{name}-{}", std::process::id()), link);
     file::parse(Path::new("test.toml"), &text).unwrap()
 }
 

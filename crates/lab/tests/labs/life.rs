@@ -8,8 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_lab::{LabError, down, file, list, open, up};
-use clearstream_schema::ExitCode;
+use clearstream_lab::{LabError, LabErrorKind, down, file, list, open, up};
 use serde_json::Value;
 
 use crate::common::{Inside, Lab, keeper, network_namespaces, output, pair};
@@ -46,14 +45,14 @@ fn root_lab_is_up_found_entered_and_leaves_nothing() {
     let lab = Lab::up(&file).unwrap();
     assert!(list().unwrap().iter().any(|running| running.file().name == name));
     assert_eq!(open(&name).unwrap().file(), &file);
-    assert_eq!(lab.0.address("beta").unwrap().to_string(), "10.99.0.2");
-    assert_eq!(output(&lab.0, "alpha", "hostname").trim(), "alpha");
-    assert!(output(&lab.0, "alpha", "getent hosts beta").contains("fd99::2"));
+    assert_eq!(lab.0.address("there").unwrap().to_string(), "10.0.0.2");
+    assert_eq!(output(&lab.0, "here", "hostname").trim(), "here");
+    assert!(output(&lab.0, "here", "getent hosts there").contains("fd00::2"));
     assert_eq!(
-        output(&lab.0, "beta", "ls /sys/class/net").split_whitespace().collect::<Vec<_>>(),
-        ["lo", "wan0"]
+        output(&lab.0, "there", "ls /sys/class/net").split_whitespace().collect::<Vec<_>>(),
+        ["eth0", "lo"]
     );
-    let hosts = [Inside::of(&lab.0, "alpha"), Inside::of(&lab.0, "beta")];
+    let hosts = [Inside::of(&lab.0, "here"), Inside::of(&lab.0, "there")];
     let inside = hosts.each_ref().map(|host| host.run(|| fs::read_link("/proc/thread-self/ns/net").unwrap()));
     assert!(inside.iter().all(|namespace| network_namespaces().contains(namespace)));
     // Processes inside are ended with the lab.
@@ -65,7 +64,7 @@ fn root_lab_is_up_found_entered_and_leaves_nothing() {
     assert!(matches!(down(&name), Err(LabError::NotRunning { .. })));
     let mut command = Command::new("true");
     command.stdin(Stdio::null());
-    assert!(matches!(lab.0.command("alpha", command), Err(LabError::NotRunning { .. })));
+    assert!(matches!(lab.0.command("here", command), Err(LabError::NotRunning { .. })));
 }
 
 /// The kernel notices a carrier at once only where an interface's number is not
@@ -73,8 +72,8 @@ fn root_lab_is_up_found_entered_and_leaves_nothing() {
 #[test]
 fn root_ends_of_a_plain_link_have_different_numbers() {
     let lab = Lab::up(&pair("numbers", "mtu = 4000")).unwrap();
-    for host in ["alpha", "beta"] {
-        let link = &json(&output(&lab.0, host, "ip -j link show dev wan0"))[0];
+    for host in ["here", "there"] {
+        let link = &json(&output(&lab.0, host, "ip -j link show dev eth0"))[0];
         assert!(link["ifindex"].is_u64() && link["link_index"].is_u64(), "{link}");
         assert_ne!(link["ifindex"], link["link_index"], "{host}: {link}");
         assert_eq!(link["operstate"], "UP", "{link}");
@@ -87,46 +86,46 @@ fn root_ip_shows_what_the_file_says() {
     file.hosts[0].congestion_control = Some("reno".to_owned());
     file.hosts[0].sysctls.insert("net.ipv4.tcp_rmem".to_owned(), "4096 65536 8388608".to_owned());
     let lab = Lab::up(&file).unwrap();
-    let link = &json(&output(&lab.0, "alpha", "ip -j -d link show wan0"))[0];
+    let link = &json(&output(&lab.0, "here", "ip -j -d link show eth0"))[0];
     assert_eq!(link["mtu"], 4000);
     // Held by the kernel, or copied where it cannot.
     assert!(["veth", "tun"].iter().any(|kind| link["linkinfo"]["info_kind"] == *kind), "{link}");
-    let addresses = json(&output(&lab.0, "alpha", "ip -j address show dev wan0"));
+    let addresses = json(&output(&lab.0, "here", "ip -j address show dev eth0"));
     let addresses = addresses[0]["addr_info"].as_array().unwrap();
-    for (local, length) in [("10.99.0.1", 24), ("fd99::1", 64)] {
+    for (local, length) in [("10.0.0.1", 24), ("fd00::1", 64)] {
         let found = addresses.iter().find(|address| address["local"] == local).unwrap();
         assert_eq!(found["prefixlen"], length);
     }
     for family in ["-4", "-6"] {
-        let routes = json(&output(&lab.0, "alpha", &format!("ip -j {family} route show proto kernel")));
+        let routes = json(&output(&lab.0, "here", &format!("ip -j {family} route show proto kernel")));
         let route =
             routes.as_array().unwrap().iter().find(|route| route["metrics"][0]["congestion"] == "reno");
         assert!(route.is_some(), "{routes}");
     }
-    assert_eq!(output(&lab.0, "alpha", "cat /proc/sys/net/ipv4/tcp_rmem").trim(), "4096\t65536\t8388608");
+    assert_eq!(output(&lab.0, "here", "cat /proc/sys/net/ipv4/tcp_rmem").trim(), "4096\t65536\t8388608");
     // Changes at run time, and what is kept of them.
     lab.0.set_mtu(0, 9000).unwrap();
-    for host in ["alpha", "beta"] {
-        assert_eq!(json(&output(&lab.0, host, "ip -j link show wan0"))[0]["mtu"], 9000);
+    for host in ["here", "there"] {
+        assert_eq!(json(&output(&lab.0, host, "ip -j link show eth0"))[0]["mtu"], 9000);
     }
     let cores = "1".parse().unwrap();
-    lab.0.set_receive_cores("beta", "wan0", Some(&cores)).unwrap();
-    let mask = || output(&lab.0, "beta", "cat /sys/class/net/wan0/queues/rx-0/rps_cpus");
+    lab.0.set_receive_cores("there", "eth0", Some(&cores)).unwrap();
+    let mask = || output(&lab.0, "there", "cat /sys/class/net/eth0/queues/rx-0/rps_cpus");
     assert_eq!(u32::from_str_radix(mask().trim(), 16).unwrap(), 0b10);
     let again = open(&file.name).unwrap();
     assert_eq!(again.file().links[0].mtu, 9000);
     assert_eq!(again.file().links[0].ends[1].receive_cores.as_ref(), Some(&cores));
-    lab.0.set_receive_cores("beta", "wan0", None).unwrap();
+    lab.0.set_receive_cores("there", "eth0", None).unwrap();
     assert_eq!(u32::from_str_radix(mask().trim(), 16).unwrap(), 0);
     for (outcome, word) in [
         (lab.0.set_mtu(7, 1500), "link 7"),
         (lab.0.set_mtu(0, 10), "MTU"),
-        (lab.0.set_receive_cores("gamma", "wan0", None), "alpha, beta"),
-        (lab.0.set_receive_cores("beta", "eth9", None), "wan0"),
+        (lab.0.set_receive_cores("gamma", "eth0", None), "here, there"),
+        (lab.0.set_receive_cores("there", "eth9", None), "eth0"),
     ] {
         let error = outcome.unwrap_err();
         assert!(error.to_string().contains(word), "{error}");
-        assert_eq!(error.exit_code(), ExitCode::Usage);
+        assert_eq!(error.kind(), LabErrorKind::Invalid);
     }
 }
 
@@ -136,8 +135,8 @@ fn root_name_that_is_taken_is_refused() {
     let lab = Lab::up(&file).unwrap();
     let error = up(&file, keeper()).unwrap_err();
     assert!(matches!(error, LabError::NameTaken { .. }), "{error}");
-    assert_eq!(error.exit_code(), ExitCode::Name);
-    assert_eq!(output(&lab.0, "alpha", "hostname").trim(), "alpha", "the first one goes on");
+    assert_eq!(error.kind(), LabErrorKind::Name);
+    assert_eq!(output(&lab.0, "here", "hostname").trim(), "here", "the first one goes on");
 }
 
 #[test]
@@ -161,8 +160,8 @@ fn root_killed_keeper_leaves_nothing_and_the_next_start_clears_up() {
     let lab = Lab::up(&file).unwrap();
     let mut sleep = Command::new("sleep");
     sleep.arg("600");
-    let mut left_over = lab.0.command("alpha", sleep).unwrap().spawn().unwrap();
-    let empty = Inside::of(&lab.0, "beta");
+    let mut left_over = lab.0.command("here", sleep).unwrap().spawn().unwrap();
+    let empty = Inside::of(&lab.0, "there");
     let namespace = empty.run(|| fs::read_link("/proc/thread-self/ns/net").unwrap());
     drop(empty);
     assert!(network_namespaces().contains(&namespace));
@@ -178,23 +177,23 @@ fn root_killed_keeper_leaves_nothing_and_the_next_start_clears_up() {
     // This start, or that of a test beside it, which may still be at it.
     assert!(gone(|| !Path::new("/run/clearstream/labs").join(&file.name).exists()));
     let again = Lab::up(&file).unwrap();
-    assert_eq!(output(&again.0, "beta", "hostname").trim(), "beta");
+    assert_eq!(output(&again.0, "there", "hostname").trim(), "there");
     drop(next);
 }
 
 #[test]
 fn root_lab_that_cannot_be_made_leaves_nothing_and_says_why() {
-    let refusals: [(&str, &str, ExitCode); 3] = [
-        ("net.core.rmem_max", "whole machine", ExitCode::Usage),
-        ("net.ipv4.no_such_thing", "misspelt", ExitCode::Usage),
-        ("net.ipv4.tcp_rmem", "does not take", ExitCode::Usage),
+    let refusals: [(&str, &str, LabErrorKind); 3] = [
+        ("net.core.rmem_max", "whole machine", LabErrorKind::Invalid),
+        ("net.ipv4.no_such_thing", "misspelt", LabErrorKind::Invalid),
+        ("net.ipv4.tcp_rmem", "does not take", LabErrorKind::Invalid),
     ];
-    for (key, word, exit_code) in refusals {
+    for (key, word, kind) in refusals {
         let mut file = pair("refused", "");
         file.hosts[1].sysctls.insert(key.to_owned(), "many".to_owned());
         let error = up(&file, keeper()).unwrap_err();
-        assert!(error.to_string().contains(word) && error.to_string().contains("beta"), "{error}");
-        assert_eq!(error.exit_code(), exit_code, "{error}");
+        assert!(error.to_string().contains(word) && error.to_string().contains("there"), "{error}");
+        assert_eq!(error.kind(), kind, "{error}");
         assert!(!Path::new("/run/clearstream/labs").join(&file.name).exists());
     }
     // Only what the machine allows can be chosen by sysctl; routes may name any.
@@ -232,7 +231,7 @@ fn root_without_privilege_it_is_said_what_is_missing() {
     unprivileged.uid(65534).gid(65534).env("XDG_RUNTIME_DIR", &folder).current_dir("/");
     let error = up(&pair("nobody", ""), unprivileged).unwrap_err();
     fs::remove_dir_all(&folder).unwrap();
-    assert_eq!(error.exit_code(), ExitCode::Unsupported, "{error}");
+    assert_eq!(error.kind(), LabErrorKind::Unsupported, "{error}");
     assert!(error.to_string().contains("CAP_SYS_ADMIN") && error.to_string().contains("root"), "{error}");
 }
 

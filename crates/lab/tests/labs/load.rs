@@ -21,11 +21,11 @@ use crate::common::{Inside, Lab, pair};
 
 /// Sends as fast as it goes for some time; both ends in the lab.
 fn flood(lab: &Lab, time: Duration) {
-    let (alpha, beta) = (Inside::of(&lab.0, "alpha"), Inside::of(&lab.0, "beta"));
-    let listener = beta.run(|| TcpListener::bind("10.99.0.2:0").unwrap());
+    let (here, there) = (Inside::of(&lab.0, "here"), Inside::of(&lab.0, "there"));
+    let listener = there.run(|| TcpListener::bind("10.0.0.2:0").unwrap());
     let to = listener.local_addr().unwrap();
     let sender = std::thread::spawn(move || {
-        let mut stream = alpha.run(|| TcpStream::connect(to).unwrap());
+        let mut stream = here.run(|| TcpStream::connect(to).unwrap());
         let (bytes, end) = (vec![7; 1 << 20], Instant::now() + time);
         while Instant::now() < end {
             stream.write_all(&bytes).unwrap();
@@ -40,8 +40,8 @@ fn flood(lab: &Lab, time: Duration) {
 /// Pings beside something else; the longest round trip by ping's own clock, ms.
 fn ping_beside(lab: &Lab, beside: impl FnOnce()) -> f64 {
     let mut ping = Command::new("ping");
-    ping.args(["-n", "-i", "0.02", "-w", "60", "10.99.0.2"]);
-    let mut ping = lab.0.command("alpha", ping).unwrap();
+    ping.args(["-n", "-i", "0.02", "-w", "60", "10.0.0.2"]);
+    let mut ping = lab.0.command("here", ping).unwrap();
     let ping = ping.stdout(Stdio::piped()).spawn().unwrap();
     beside();
     rustix::process::kill_process(Pid::from_child(&ping), rustix::process::Signal::INT).unwrap();

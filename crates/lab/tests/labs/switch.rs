@@ -10,11 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_lab::{LabError, RunningLab, down, file};
-use clearstream_schema::{
-    ExitCode,
-    lab::{FaultKind, LabFault, LabFile},
-};
+use clearstream_lab::{LabError, LabErrorKind, RunningLab, down, file};
+use clearstream_schema::lab::{FaultKind, LabFault, LabFile};
 
 use crate::common::{Inside, Lab, keeper, network_namespaces, output, pair};
 
@@ -228,12 +225,12 @@ fn root_cut_behind_the_switch_keeps_the_carrier_and_link_down_does_not() {
 fn root_a_link_between_two_hosts_is_cut_and_mended() {
     for (name, link) in [("cut-veth", "mtu = 1500"), ("cut-line", "delay = \"1ms\"")] {
         let lab = Lab::up(&pair(name, link)).unwrap();
-        assert!(answers(&lab.0, "alpha", "10.99.0.2", 56));
-        lab.0.fault(&broken("beta", Some("wan0"), FaultKind::Cut)).unwrap();
-        assert!(silent(&lab.0, "alpha", "10.99.0.2", 56), "{name}");
-        assert_eq!(carrier(&lab.0, "alpha", "wan0"), "1");
-        lab.0.clear_faults(Some("beta"), None).unwrap();
-        assert!(answers(&lab.0, "alpha", "10.99.0.2", 56), "{name}");
+        assert!(answers(&lab.0, "here", "10.0.0.2", 56));
+        lab.0.fault(&broken("there", Some("eth0"), FaultKind::Cut)).unwrap();
+        assert!(silent(&lab.0, "here", "10.0.0.2", 56), "{name}");
+        assert_eq!(carrier(&lab.0, "here", "eth0"), "1");
+        lab.0.clear_faults(Some("there"), None).unwrap();
+        assert!(answers(&lab.0, "here", "10.0.0.2", 56), "{name}");
     }
 }
 
@@ -248,18 +245,18 @@ fn root_faults_that_cannot_be_are_refused_and_change_nothing() {
     ] {
         let error = lab.0.fault(&fault).unwrap_err();
         assert!(error.to_string().contains(words), "{error}");
-        assert_eq!(error.exit_code(), ExitCode::Usage);
+        assert_eq!(error.kind(), LabErrorKind::Invalid);
     }
     assert!(matches!(lab.0.clear_faults(Some("three"), None), Err(LabError::NoHost { .. })));
     assert!(lab.0.faults().unwrap().is_empty() && answers(&lab.0, "near", "10.98.2.1", 56));
     let lab = Lab::up(&pair("no-switch", "")).unwrap();
-    let error = lab.0.fault(&broken("alpha", None, FaultKind::LinkDown)).unwrap_err();
+    let error = lab.0.fault(&broken("here", None, FaultKind::LinkDown)).unwrap_err();
     assert!(error.to_string().contains("cut the link instead"), "{error}");
     // A discipline of somebody else at the root of an end stays, and the other end is as it was.
-    output(&lab.0, "beta", "tc qdisc replace dev wan0 root pfifo limit 10");
-    let error = lab.0.fault(&broken("alpha", None, FaultKind::Cut)).unwrap_err();
+    output(&lab.0, "there", "tc qdisc replace dev eth0 root pfifo limit 10");
+    let error = lab.0.fault(&broken("here", None, FaultKind::Cut)).unwrap_err();
     assert!(error.to_string().contains("pfifo limit 10"), "{error}");
-    assert!(answers(&lab.0, "alpha", "10.99.0.2", 56));
+    assert!(answers(&lab.0, "here", "10.0.0.2", 56));
 }
 
 #[test]

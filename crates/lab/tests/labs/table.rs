@@ -8,11 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_lab::LabError;
-use clearstream_schema::{
-    ExitCode,
-    lab::{DelayLineStats, LinkBackend},
-};
+use clearstream_lab::{LabError, LabErrorKind};
+use clearstream_schema::lab::{DelayLineStats, LinkBackend};
 
 use crate::common::{Inside, Lab, pair};
 use rustix::net::sockopt::{Ipv4PathMtuDiscovery, set_ip_mtu_discover, set_socket_recv_buffer_size_force};
@@ -24,7 +21,7 @@ fn make(name: &str, link: &str, backend: LinkBackend) -> Option<Lab> {
     file.links[0].backend = backend;
     match Lab::up(&file) {
         Ok(lab) => Some(lab),
-        Err(error) if backend == LinkBackend::Netem && error.exit_code() == ExitCode::Unsupported => {
+        Err(error) if backend == LinkBackend::Netem && error.kind() == LabErrorKind::Unsupported => {
             assert!(error.to_string().contains("netem"), "{error}");
             #[expect(clippy::print_stderr, reason = "no silent skip")]
             {
@@ -40,9 +37,9 @@ const BACKENDS: [LinkBackend; 2] = [LinkBackend::DelayLine, LinkBackend::Netem];
 
 /// Two sockets, one on each host, connected to each other.
 fn sockets(lab: &Lab) -> (UdpSocket, UdpSocket) {
-    let (alpha, beta) = (Inside::of(&lab.0, "alpha"), Inside::of(&lab.0, "beta"));
-    let one = alpha.run(|| UdpSocket::bind("10.99.0.1:0").unwrap());
-    let two = beta.run(|| UdpSocket::bind("10.99.0.2:0").unwrap());
+    let (here, there) = (Inside::of(&lab.0, "here"), Inside::of(&lab.0, "there"));
+    let one = here.run(|| UdpSocket::bind("10.0.0.1:0").unwrap());
+    let two = there.run(|| UdpSocket::bind("10.0.0.2:0").unwrap());
     one.connect(two.local_addr().unwrap()).unwrap();
     two.connect(one.local_addr().unwrap()).unwrap();
     for socket in [&one, &two] {
@@ -135,7 +132,7 @@ fn root_losses_are_the_share_asked_for() {
 }
 
 fn forth(lab: &Lab) -> DelayLineStats {
-    lab.0.delay_line_stats().unwrap().into_iter().find(|line| line.from == "alpha").unwrap()
+    lab.0.delay_line_stats().unwrap().into_iter().find(|line| line.from == "here").unwrap()
 }
 
 #[test]
@@ -194,8 +191,8 @@ fn root_black_hole_swallows_large_packets_and_says_nothing() {
     let lab = Lab::up(&file).unwrap();
     for (size, passes) in [("1472", true), ("1473", false), ("8972", false)] {
         let mut ping = Command::new("ping");
-        ping.args(["-c", "2", "-i", "0.2", "-W", "1", "-M", "do", "-s", size, "10.99.0.2"]);
-        let output = lab.0.command("alpha", ping).unwrap().output().unwrap();
+        ping.args(["-c", "2", "-i", "0.2", "-W", "1", "-M", "do", "-s", size, "10.0.0.2"]);
+        let output = lab.0.command("here", ping).unwrap().output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert_eq!(output.status.success(), passes, "{size}: {text}");
         assert!(!text.contains("Frag needed") && !text.contains("too long"), "{text}");
@@ -207,18 +204,18 @@ fn root_black_hole_swallows_large_packets_and_says_nothing() {
 #[test]
 fn root_tcp_is_whole_over_a_lossy_link() {
     for (link, address) in [
-        ("delay = \"1ms\"\nloss-ratio = 0.01\nseed = 3\nmtu = 1500", "10.99.0.2:0"),
-        ("delay = \"1ms\"\nloss-ratio = 0.01\nseed = 4\nmtu = 1500", "[fd99::2]:0"),
-        ("delay = \"2ms\"\njitter = \"1ms\"\nrate = \"1Gb/s\"", "10.99.0.2:0"),
+        ("delay = \"1ms\"\nloss-ratio = 0.01\nseed = 3\nmtu = 1500", "10.0.0.2:0"),
+        ("delay = \"1ms\"\nloss-ratio = 0.01\nseed = 4\nmtu = 1500", "[fd00::2]:0"),
+        ("delay = \"2ms\"\njitter = \"1ms\"\nrate = \"1Gb/s\"", "10.0.0.2:0"),
     ] {
         let lab = make("tcp", link, LinkBackend::DelayLine).unwrap();
-        let (alpha, beta) = (Inside::of(&lab.0, "alpha"), Inside::of(&lab.0, "beta"));
-        let listener = beta.run(|| TcpListener::bind(address).unwrap());
+        let (here, there) = (Inside::of(&lab.0, "here"), Inside::of(&lab.0, "there"));
+        let listener = there.run(|| TcpListener::bind(address).unwrap());
         let to = listener.local_addr().unwrap();
         let length = 8 << 20;
         let pattern = |at: usize| (at.wrapping_mul(2_654_435_761) >> 13) as u8;
         let sender = std::thread::spawn(move || {
-            let mut stream: TcpStream = alpha.run(|| TcpStream::connect(to).unwrap());
+            let mut stream: TcpStream = here.run(|| TcpStream::connect(to).unwrap());
             let bytes: Vec<u8> = (0..length).map(pattern).collect();
             stream.write_all(&bytes).unwrap();
         });
@@ -244,7 +241,7 @@ fn root_line_counts_anew_when_told() {
     round_trip(&one, &two);
     let stats = lab.0.delay_line_stats().unwrap();
     let ways: Vec<(&str, &str)> = stats.iter().map(|line| (line.from.as_str(), line.to.as_str())).collect();
-    assert_eq!(ways, [("alpha", "beta"), ("beta", "alpha")]);
+    assert_eq!(ways, [("here", "there"), ("there", "here")]);
     assert!(stats.iter().all(|line| line.passed_count > 0 && line.late_max_ns >= line.late_p50_ns));
     let before = forth(&lab).passed_count;
     lab.0.reset_delay_line_stats().unwrap();
@@ -260,7 +257,7 @@ fn root_netem_is_there_or_refused_by_name() {
     match Lab::up(&file) {
         Ok(_) => {}
         Err(error @ LabError::Keeper { .. }) => {
-            assert_eq!(error.exit_code(), ExitCode::Unsupported);
+            assert_eq!(error.kind(), LabErrorKind::Unsupported);
             let message = error.to_string();
             assert!(message.contains("netem") && message.contains("link[0].backend"), "{message}");
             assert!(message.contains("delay-line"), "{message}");

@@ -4,6 +4,7 @@ use clearstream_host::{HostRoot, parse::cpuset};
 use clearstream_schema::{
     CoreList,
     host::{HostReport, Nic},
+    human::count,
     place::SpreadMethod,
     plan::{Effect, Setting, Step},
 };
@@ -63,7 +64,7 @@ impl<'a> Steps<'a> {
     }
 
     fn channels(&mut self) {
-        let count = self.queue_count();
+        let queue_count = self.queue_count();
         let kinds = [
             ("combined", self.nic.combined_channels),
             ("rx", self.nic.receive_channels),
@@ -71,7 +72,7 @@ impl<'a> Steps<'a> {
         ];
         for (name, channels) in kinds {
             let Some(channels) = channels.filter(|channels| channels.max_count > 1) else { continue };
-            let desired = count.min(channels.max_count);
+            let desired = queue_count.min(channels.max_count);
             if channels.now_count == desired {
                 continue;
             }
@@ -89,11 +90,9 @@ impl<'a> Steps<'a> {
                 current: Some(channels.now_count.to_string()),
                 desired: Some(desired.to_string()),
                 reason: format!(
-                    "{desired} busy queue{} for {} flow{}, and as many cores of the node left to their readers; few \
-                     well-used queues beat many",
-                    super::plural(desired as usize),
-                    self.assignment.flows.len(),
-                    super::plural(self.assignment.flows.len()),
+                    "{} for {}, and as many cores of the node left to their readers; few well-used queues beat many",
+                    count(desired, "busy queue"),
+                    count(self.assignment.flows.len(), "flow"),
                 ),
                 effect: Effect::LinkFlap,
             });

@@ -9,30 +9,25 @@ use std::{
 use clearstream_netlink::RouteSocket;
 use clearstream_plan::{Host, Options, PlanError, apply, read, recover, revert, verify};
 use clearstream_schema::plan::{LinkAttribute, Plan, Setting};
-use clearstream_sys::{
-    mount,
-    namespace::{Holder, NamespaceSet},
-};
+use clearstream_sys::mount;
+use clearstream_testkit::namespace;
 
 use crate::common::{child_command, plan, run_child, step, sysctl};
 
 /// A host with an interface `left` whose other end is `right`.
 pub(crate) struct Lab {
-    holder: Holder,
-    set: NamespaceSet,
+    inside: namespace::Host,
     pub(crate) folder: tempfile::TempDir,
 }
 
 impl Lab {
     pub(crate) fn new() -> Self {
-        let holder = Holder::start().unwrap();
-        let set = NamespaceSet::of_process(holder.pid()).unwrap();
-        set.run(|| {
+        let inside = namespace::Host::new();
+        inside.run(|| {
             mount::make_private().unwrap();
             mount::fresh_sysfs().unwrap();
-        })
-        .unwrap();
-        let lab = Self { holder, set, folder: tempfile::tempdir().unwrap() };
+        });
+        let lab = Self { inside, folder: tempfile::tempdir().unwrap() };
         lab.tool("ip link add left numrxqueues 2 numtxqueues 2 type veth peer name right");
         lab.tool("ip link set left up");
         lab.tool("ip link set right up");
@@ -50,21 +45,15 @@ impl Lab {
 
     pub(crate) fn inside<T: Send>(&self, work: impl FnOnce(Options) -> T + Send) -> T {
         let options = self.options();
-        self.set.run(|| work(options)).unwrap()
+        self.inside.run(|| work(options))
     }
 
     pub(crate) fn enter(&self, command: &mut Command) {
-        NamespaceSet::of_process(self.holder.pid()).unwrap().enter_with(command).unwrap();
+        self.inside.enter(command);
     }
 
     pub(crate) fn tool(&self, line: &str) -> String {
-        let mut words = line.split(' ');
-        let mut command = Command::new(words.next().unwrap());
-        command.args(words);
-        self.enter(&mut command);
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        self.inside.tool(line)
     }
 
     pub(crate) fn plan(&self, steps: Vec<clearstream_schema::plan::Step>) -> Plan {

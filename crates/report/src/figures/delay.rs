@@ -6,7 +6,7 @@ use clearstream_schema::{lab::LabFile, probe::DelayStats};
 use crate::{
     digest::{Digest, ExperimentDigest},
     figure::{Figure, LegendItem, Table, draw_both, identifier},
-    format::{bytes, milliseconds, percent},
+    format::{bytes, percent, time},
     svg::{
         Svg,
         plot::{Area, Plot, Size, fitted, text_width, tick_labels},
@@ -87,9 +87,9 @@ fn local_queueing(track: &Track<'_>) -> Option<String> {
              median.",
             track.label,
             track.trial,
-            milliseconds(queueing.p50_ns as f64),
-            milliseconds(queueing.max_ns as f64),
-            milliseconds(with.p50_ns as f64),
+            time(queueing.p50_ns as f64),
+            time(queueing.max_ns as f64),
+            time(with.p50_ns as f64),
         )
     })
 }
@@ -152,13 +152,13 @@ fn finding(digest: &Digest, tracks: &[Track<'_>]) -> Option<String> {
     };
     let asked = asked_ns(digest).map_or_else(String::new, |asked| {
         let off = (best.stats.mean_ns as f64 - asked) / 1e6;
-        format!(" (the lab was asked for {}, the mean is {off:+.3} ms off)", milliseconds(asked))
+        format!(" (the lab was asked for {}, the mean is {off:+.3} ms off)", time(asked))
     });
     Some(format!(
         "Round trip {} in the median{asked}, {} at the 99th percentile, jitter {}; {loss}.",
-        milliseconds(best.stats.p50_ns as f64),
-        milliseconds(best.stats.p99_ns as f64),
-        milliseconds(best.stats.jitter_ns as f64),
+        time(best.stats.p50_ns as f64),
+        time(best.stats.p99_ns as f64),
+        time(best.stats.jitter_ns as f64),
     ))
 }
 
@@ -220,10 +220,10 @@ fn draw_track(plot: &mut Plot, track: &Track<'_>, middle: f64, top: f64, size: S
     let tip = format!(
         "{}: median {}, p90 {}, p99 {}, longest {}",
         track.label,
-        milliseconds(stats.p50_ns as f64),
-        milliseconds(stats.p90_ns as f64),
-        milliseconds(stats.p99_ns as f64),
-        milliseconds(stats.max_ns as f64)
+        time(stats.p50_ns as f64),
+        time(stats.p90_ns as f64),
+        time(stats.p99_ns as f64),
+        time(stats.max_ns as f64)
     );
     plot.svg.tipped(&tip, |svg| {
         svg.line((min, middle), (max, middle), "line faint thin");
@@ -235,7 +235,7 @@ fn draw_track(plot: &mut Plot, track: &Track<'_>, middle: f64, top: f64, size: S
                 max,
                 middle - 8.0,
                 "note halo end",
-                &format!("longest {} \u{2192}", milliseconds(stats.max_ns as f64)),
+                &format!("longest {} \u{2192}", time(stats.max_ns as f64)),
             );
         }
     });

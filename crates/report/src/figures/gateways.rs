@@ -11,7 +11,7 @@ use crate::{
     digest::{ExperimentDigest, GatewayTrial},
     figure::{Figure, LegendItem, Table, draw_both, identifier},
     figures::{goodput::sentence_case, series_class},
-    format::{count, level_of, milliseconds, percent},
+    format::{count, level_of, percent, time},
     svg::{
         Svg,
         plot::{Area, Plot, Size, tick_labels},
@@ -169,8 +169,8 @@ fn failure_finding(groups: &[Group<'_>]) -> Option<String> {
         let back = match (middle(&gaps), gaps.last()) {
             (Some(median), Some(longest)) => format!(
                 "the others had no answer for {} (median), {} at most",
-                milliseconds(median as f64),
-                milliseconds(*longest as f64)
+                time(median as f64),
+                time(*longest as f64)
             ),
             _ => "no other came back".to_owned(),
         };

@@ -10,7 +10,7 @@ use crate::{
     estimate::{Estimate, chosen, median},
     figure::{Figure, LegendItem, Table, draw_both, identifier, published_range},
     figures::goodput::published_legend,
-    format::{bytes, count, gbps, milliseconds, percent, range, rate, window_bytes},
+    format::{bytes, count, gbps, percent, range, rate, time, window_bytes},
     svg::{
         Svg,
         plot::{Area, Plot, Size, tick_labels},
@@ -93,7 +93,7 @@ impl WindowModel {
             bytes(self.knee_bytes),
             bytes(self.product_bytes()),
             rate(self.rate_bps),
-            milliseconds(self.rtt_ns),
+            time(self.rtt_ns),
         ));
         text
     }
@@ -179,7 +179,7 @@ pub(crate) fn figure(digest: &Digest, experiment: &ExperimentDigest) -> Option<F
     legend.extend(published_legend(&experiment.spec.published));
     let mut notes = vec![format!(
         "RTT is the median of the senders' lowest round-trip times, {}; the rate is {source}, {}.",
-        milliseconds(model.rtt_ns),
+        time(model.rtt_ns),
         rate(model.rate_bps)
     )];
     if !model.rate_known && model.points.len() > 1 {

@@ -5,7 +5,7 @@ use clearstream_schema::improvement::Runs;
 use crate::{
     estimate::median,
     figure::{Row, Table},
-    format::{gbps, milliseconds, number},
+    format::{gbps, number},
 };
 
 const NOT_THERE: &str = "\u{2013}";
@@ -19,7 +19,7 @@ fn cells(runs: &Runs, of: impl Fn(&[f64]) -> Option<f64>) -> [String; MEASURES] 
     };
     // A run without a round trip keeps its place; it is no number.
     let rtt: Vec<f64> = runs.rtt_ns.iter().map(|rtt| rtt.map_or(f64::NAN, |ns| ns as f64)).collect();
-    let milliseconds = |ns: f64| milliseconds(ns).trim_end_matches(" ms").to_owned();
+    let milliseconds = |ns: f64| number(ns / 1e6);
     [
         text(&runs.goodput_bps, gbps),
         text(&runs.cpu_seconds_per_gb, number),

@@ -9,6 +9,7 @@ use clearstream_schema::{
         ProcessingUnit,
     },
 };
+use clearstream_testkit::flow;
 
 /// Figure 10 of the 40GE report: `numactl --hardware` of the 48-core server.
 const MAGNY_COURS_DISTANCES: [[u32; 8]; 8] = [
@@ -178,22 +179,10 @@ pub(crate) fn summary(goodput_bps: f64) -> FlowSummary {
     FlowSummary {
         client_settings: FlowSettings { flows: vec![socket(None)], ..FlowSettings::default() },
         server_settings: FlowSettings { flows: vec![socket(None)], ..FlowSettings::default() },
-        measured_ns: 10_000_000_000,
-        received_bytes: (goodput_bps * 10.0 / 8.0) as u64,
-        goodput_bps,
-        flow_goodput_bps: vec![goodput_bps],
         retransmit_count: Some(0),
-        loss_ratio: None,
         rtt_ns: Some(150_000),
         min_rtt_ns: Some(100_000),
-        client_cpu_seconds_per_gb: 0.1,
         server_cpu_seconds_per_gb: 0.2,
-        cycles_per_byte_ratio: None,
-        zerocopy: None,
-        interrupt_core: None,
-        seen_cores: Vec::new(),
-        notices: Vec::new(),
-        complete: true,
-        requested,
+        ..flow::summary(&requested, goodput_bps, 10_000_000_000)
     }
 }

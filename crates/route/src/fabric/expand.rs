@@ -3,15 +3,14 @@
 
 use std::net::IpAddr;
 
+use clearstream_configfile::{Fault, did_you_mean, fault};
 use clearstream_schema::{
-    document::nearest,
     fabric::{FabricFile, FabricNetwork, FabricRoute, HostClass, HostRole},
     prefix::Prefix,
 };
 
 use super::{
-    FabricError,
-    check::{self, Fault, fault},
+    FabricError, check,
     pattern::{AddressList, AddressPattern, NameList, Pattern},
 };
 
@@ -145,13 +144,12 @@ impl Fabric {
             return Ok(host);
         }
         let names: Vec<String> = self.hosts().take(4096).map(|host| self.host_name(host)).collect();
-        let hint = nearest(name, names.iter().map(String::as_str));
         let known =
             self.file.classes.iter().map(|class| format!("{} ({})", class.name, class.hosts.join(", ")));
         Err(FabricError::NoHost {
             fabric: self.file.name.clone(),
             name: name.to_owned(),
-            hint: hint.map(|name| format!("; did you mean {name}?")).unwrap_or_default(),
+            hint: did_you_mean(name, names.iter().map(String::as_str)),
             known: known.collect::<Vec<_>>().join(", "),
         })
     }
@@ -253,10 +251,9 @@ fn read_link(file: &FabricFile, class: usize, index: usize) -> Result<Link, Faul
     let key = format!("class[{class}].link[{index}]");
     let Some(network) = file.networks.iter().position(|network| network.name == link.network) else {
         let names = || file.networks.iter().map(|network| network.name.as_str());
-        let hint = nearest(&link.network, names()).map(|name| format!(": did you mean \"{name}\"?"));
+        let hint = did_you_mean(&link.network, names());
         let known = names().collect::<Vec<_>>().join(", ");
-        let problem =
-            format!("there is no network \"{}\"{} (known: {known})", link.network, hint.unwrap_or_default());
+        let problem = format!("there is no network \"{}\"{hint} (known: {known})", link.network);
         return fault(format!("{key}.network"), problem);
     };
     let link_addresses = link.link_addresses.iter().enumerate().map(|(number, text)| {

@@ -1,5 +1,6 @@
 use std::path::Path;
 
+use clearstream_configfile::ConfigError;
 use clearstream_schema::fabric::{FabricFile, HostRole};
 use proptest::prelude::*;
 
@@ -69,7 +70,9 @@ return-path = "alias"
 
 fn refused(text: &str) -> (usize, String, String) {
     match parse(Path::new("f.toml"), text) {
-        Err(FabricError::BadFile { line, key, problem, .. }) => (line, key, problem),
+        Err(FabricError::Config(ConfigError::Invalid { line: Some(line), key, problem, .. })) => {
+            (line, key, problem)
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -116,7 +119,7 @@ fn mistakes_are_named_with_key_and_line() {
             "network = \"compute\"",
             "network = \"comptue\"",
             "class[0].link[0].network",
-            "did you mean \"compute\"",
+            "did you mean `compute`",
         ),
         ("interface = \"eth0\"", "interface = \"much-too-long-a-name\"", "class[0].link[0].interface", "15"),
         ("hosts = [\"s[1-3]\"]", "hosts = [\"s[1-3\"]", "class[1].hosts[0]", "without its ]"),
@@ -151,7 +154,7 @@ fn mistakes_are_named_with_key_and_line() {
             "write it last",
         ),
         ("10.100.1.1+", "10.100.255.250+", "class[2].link[0].addresses", "broadcast"),
-        ("via = [\"gateway\"]", "via = [\"gatway\"]", "route[0].via[0]", "did you mean \"gateway\""),
+        ("via = [\"gateway\"]", "via = [\"gatway\"]", "route[0].via[0]", "did you mean `gateway`"),
         ("via = [\"gateway\"]", "via = [\"server\"]", "route[0].via[0]", "no class of gateways"),
         ("via = [\"gateway\"]", "via = [\"gateway\", \"gateway\"]", "route[0].via[1]", "twice"),
         (
@@ -235,10 +238,10 @@ fn kernels_without_what_is_asked_are_named() {
 fn names_that_are_not_there_are_answered_with_the_nearest() {
     let fabric = parse(Path::new("f.toml"), GOOD).unwrap();
     let text = fabric.find("c11").unwrap_err().to_string();
-    assert!(text.contains("did you mean c"), "{text}");
+    assert!(text.contains("did you mean `c"), "{text}");
     assert!(fabric.find_class("servers").is_err());
-    assert!(matches!(load("nowhere"), Err(FabricError::Unknown { .. })));
-    assert!(matches!(load("./nowhere.toml"), Err(FabricError::Read { .. })));
+    assert!(matches!(load("nowhere"), Err(FabricError::Config(ConfigError::Unknown { .. }))));
+    assert!(matches!(load("./nowhere.toml"), Err(FabricError::Config(ConfigError::Read { .. }))));
 }
 
 #[test]
@@ -302,7 +305,9 @@ proptest! {
         lines[at] = &text;
         let text = lines.join("\n");
         if let Err(error) = parse(Path::new("f.toml"), &text) {
-            let FabricError::BadFile { line, .. } = error else { panic!("{error}") };
+            let FabricError::Config(ConfigError::Invalid { line: Some(line), .. }) = error else {
+                panic!("{error}")
+            };
             prop_assert!(line >= 1 && line <= lines.len() + 1);
         }
     }

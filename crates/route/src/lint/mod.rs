@@ -21,6 +21,7 @@ use std::{
 };
 
 use clearstream_schema::{
+    human::list,
     prefix::Prefix,
     routing::{HostRouting, Place},
     tune::{self, Finding, FindingClass, LINT_SCHEMA, LintReport, Severity},
@@ -181,7 +182,7 @@ fn subject(hosts: &[Subject]) -> String {
         [first, .., last] if hosts.len() > MOST_NAMED => {
             format!("{} hosts, {} to {}", hosts.len(), first.name, last.name)
         }
-        _ => words::list(hosts.iter().map(|host| &host.name)),
+        _ => list(hosts.iter().map(|host| &host.name)),
     }
 }
 

@@ -62,25 +62,3 @@ pub(super) fn route(route: &RouteEntry) -> String {
 pub(super) fn prefix(prefix: Prefix) -> String {
     if prefix == Prefix::host(prefix.address) { prefix.address.to_string() } else { prefix.to_string() }
 }
-
-/// The first few and how many more: `a, b, c, d and 12 more`.
-pub(super) fn few<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
-    const NAMED: usize = 4;
-    let mut items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
-    if items.len() > NAMED + 1 {
-        let more = items.len() - NAMED;
-        items.truncate(NAMED);
-        items.push(format!("{more} more"));
-    }
-    list(items)
-}
-
-/// `1, 2 and 3`.
-pub(super) fn list<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
-    let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
-    match &items[..] {
-        [] => String::new(),
-        [one] => one.clone(),
-        [first @ .., last] => format!("{} and {last}", first.join(", ")),
-    }
-}

@@ -1,71 +1,10 @@
-use std::{collections::BTreeSet, path::Path};
+use std::collections::BTreeSet;
 
-use clearstream_schema::{fabric::FabricFile, route_plan::ProofOutcome, routing::RouteAction};
+use clearstream_schema::{route_plan::ProofOutcome, routing::RouteAction};
 use proptest::prelude::*;
 
 use super::*;
-use crate::fabric;
-
-/// A fabric with these numbers of hosts.
-fn made(
-    gateways: usize,
-    servers: usize,
-    clients: usize,
-    path: ReturnPath,
-    multipath: Multipath,
-    weight: u16,
-) -> Fabric {
-    let text = format!(
-        r#"
-schema = "clearstream.fabric"
-version = 1
-name = "made"
-[[network]]
-name = "a"
-prefixes = ["10.1.0.0/16", "fd01::/64"]
-[[network]]
-name = "b"
-prefixes = ["10.2.0.0/16", "fd02::/64"]
-[[class]]
-name = "g"
-role = "gateway"
-hosts = ["g[1-{gateways}]"]
-weight = {weight}
-[[class.link]]
-network = "a"
-interface = "a0"
-addresses = ["10.1.0.1+", "fd01::1+"]
-[[class.link]]
-network = "b"
-interface = "b0"
-addresses = ["10.2.0.1+", "fd02::1+"]
-[[class]]
-name = "s"
-role = "storage"
-hosts = ["s[1-{servers}]"]
-[[class.link]]
-network = "b"
-interface = "b0"
-addresses = ["10.2.1.1+", "fd02::1:1+"]
-alias-addresses = ["10.2.2.1+", "fd02::2:1+"]
-[[class]]
-name = "c"
-role = "compute"
-hosts = ["c[1-{clients}]"]
-[[class.link]]
-network = "a"
-interface = "a0"
-addresses = ["10.1.1.1+", "fd01::1:1+"]
-[[route]]
-between = ["a", "b"]
-via = ["g"]
-"#
-    );
-    let mut file: FabricFile = toml::from_str(&text).unwrap();
-    file.routes[0].return_path = path;
-    file.routes[0].multipath = multipath;
-    fabric::parse(Path::new("made.toml"), &toml::to_string(&file).unwrap()).unwrap()
-}
+use crate::fabric::made::Shape;
 
 fn any_path() -> impl Strategy<Value = ReturnPath> {
     prop::sample::select(vec![
@@ -94,7 +33,8 @@ proptest! {
         multipath in any_multipath(),
         weight in 1_u16..5,
     ) {
-        let fabric = made(gateways, servers, clients, path, multipath, weight);
+        let shape = Shape::new(gateways, path, multipath);
+        let fabric = Shape { server_count: servers, client_count: clients, weight, ..shape }.fabric();
         let planner = Planner::new(&fabric);
         let proof = planner.prove(0);
         prop_assert_ne!(proof.outcome, ProofOutcome::Fails, "{:?}", proof.counterexample);

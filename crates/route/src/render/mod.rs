@@ -17,7 +17,7 @@ mod words;
 
 use std::{fmt, io, path::PathBuf, str::FromStr};
 
-use clearstream_schema::{ExitCode, routing::HostRouting};
+use clearstream_schema::routing::HostRouting;
 
 pub use folder::{FolderWriter, Summary};
 use split::Split;
@@ -197,19 +197,6 @@ pub enum RenderError {
         /// Why.
         source: io::Error,
     },
-}
-
-impl RenderError {
-    /// Exit code of a command for this error.
-    pub fn exit_code(&self) -> ExitCode {
-        match self {
-            Self::Unwritable { .. } | Self::Inconsistent { .. } | Self::NotByHost | Self::Twice(_) => {
-                ExitCode::Usage
-            }
-            Self::NotEmpty { .. } => ExitCode::Name,
-            Self::Write { .. } => ExitCode::File,
-        }
-    }
 }
 
 const APPLY: &str = include_str!("files/apply");

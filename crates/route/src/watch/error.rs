@@ -3,7 +3,6 @@
 use std::{io, net::SocketAddr};
 
 use clearstream_netlink::NetlinkError;
-use clearstream_schema::ExitCode;
 
 /// A watch cannot begin, or cannot be asked.
 #[derive(Debug, thiserror::Error)]
@@ -70,18 +69,4 @@ pub enum WatchError {
     /// The kernel refused.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
-}
-
-impl WatchError {
-    /// Exit code of a command for this error.
-    pub fn exit_code(&self) -> ExitCode {
-        match self {
-            Self::NothingToWatch { .. } | Self::NoConfiguration { .. } => ExitCode::Usage,
-            Self::NotRunning => ExitCode::Unreachable,
-            Self::NotApplied | Self::AlreadyRunning | Self::Refused { .. } => ExitCode::Refused,
-            Self::Silent { .. } => ExitCode::PeerLost,
-            Self::Metrics { .. } => ExitCode::Refused,
-            Self::Socket { .. } | Self::Netlink(_) => ExitCode::Unsupported,
-        }
-    }
 }

@@ -13,6 +13,7 @@ use clearstream_schema::{
     control::{Cookie, Reply, Request},
     counters::HostCounters,
     flow::{FlowConfig, FlowSummary},
+    human,
     proof::{ForwardingLimit, ForwardingRate},
     wire::{FlowLookup, RouteReply, RouteRequest, WirePathMtu, WirePathMtuFound, WireProtocol},
 };
@@ -239,9 +240,9 @@ impl Measured<'_> {
             .min();
         if let Some(speed) = speed.filter(|speed| summary.goodput_bps >= USED_RATIO * *speed as f64) {
             let reason = format!(
-                "{:.1} Gb/s of the {:.1} Gb/s of its link",
-                giga(summary.goodput_bps),
-                giga(speed as f64)
+                "{} of the {} of its link",
+                human::rate(summary.goodput_bps),
+                human::rate(speed as f64)
             );
             return (ForwardingLimit::Link, reason);
         }
@@ -294,8 +295,4 @@ impl Measured<'_> {
         });
         busy.max_by(|one, other| one.1.total_cmp(&other.1))
     }
-}
-
-fn giga(bps: f64) -> f64 {
-    bps / 1e9
 }

@@ -7,6 +7,7 @@ use std::{
 
 use clearstream_schema::{
     fabric::{HashPolicy, ReturnPath},
+    human::{self, count, few},
     proof::{CrossingProof, LostAt, ProofFinding},
     tune::Severity,
     wire::WireOutcome,
@@ -18,7 +19,6 @@ use super::{
     flows::PlannedFlows,
     judge::{Judged, Seen},
     shares,
-    words::{flows, listed},
 };
 
 /// A gateway that should have carried so many flows and carried none is left
@@ -104,11 +104,11 @@ impl Evidence<'_> {
     }
 
     fn lost_at(&self, place: &LostAt, gateway: Option<usize>, lost: &[&Judged]) -> ProofFinding {
-        let count = format!("{} ({})", flows(lost.len() as u64), self.family());
-        let clients = listed(lost.iter().map(|one| &self.crossing.clients[one.flow.client].host));
-        let servers = listed(lost.iter().map(|one| &self.crossing.servers[one.flow.server].host));
+        let count = format!("{} ({})", count(lost.len(), "flow"), self.family());
+        let clients = hosts(lost.iter().map(|one| &self.crossing.clients[one.flow.client].host));
+        let servers = hosts(lost.iter().map(|one| &self.crossing.servers[one.flow.server].host));
         let over = |of: fn(&Judged) -> Option<usize>| {
-            listed(lost.iter().filter_map(|one| of(one)).map(|gateway| &self.crossing.gateways[gateway].host))
+            hosts(lost.iter().filter_map(|one| of(one)).map(|gateway| &self.crossing.gateways[gateway].host))
         };
         match place {
             LostAt::BeforeGateways => self.not_arrived(gateway, &count, &clients),
@@ -218,13 +218,13 @@ impl Evidence<'_> {
                         || one.stuck == Some(place)
                         || one.flow.predicted == Some(place)
                 };
-                let count = own.clone().count() as f64 * self.proof.gateways[place].expected_ratio;
+                let expected = own.clone().count() as f64 * self.proof.gateways[place].expected_ratio;
                 let pairs = (0..self.crossing.servers.len()).map(|server| (client, server));
                 let searched = |pair: (usize, usize)| {
                     self.planned.unreached.get(&pair).is_some_and(|missing| missing.contains(&place))
                 };
                 let not_found = pairs.into_iter().all(searched);
-                if own.clone().any(takes) || !(not_found || count >= SHOULD_HAVE_BEEN) {
+                if own.clone().any(takes) || !(not_found || expected >= SHOULD_HAVE_BEEN) {
                     continue;
                 }
                 let tried = self.planned.searched;
@@ -233,7 +233,7 @@ impl Evidence<'_> {
                     end.host,
                     gateway.host,
                     self.family(),
-                    flows(own.count() as u64),
+                    count(own.count(), "flow"),
                     gateway.client_side
                 );
                 let correction = format!(
@@ -268,7 +268,7 @@ impl Evidence<'_> {
                     end.host,
                     gateway.host,
                     self.family(),
-                    flows(replies.len() as u64)
+                    count(replies.len(), "flow")
                 );
                 let correction = format!(
                     "add {} to its route to network {}: `clearstream route apply` on {}",
@@ -286,7 +286,7 @@ impl Evidence<'_> {
             for (address, count) in foreign {
                 let message = format!(
                     "{host} would send {} to {address}, which is no gateway of this route of the fabric",
-                    flows(*count)
+                    human::count(*count, "flow")
                 );
                 let correction = format!(
                     "take {address} out of its route to network {}, or into the fabric",
@@ -324,7 +324,7 @@ impl Evidence<'_> {
             });
             let message = format!(
                 "{host}: {wrong} of {} ({}) returned by another gateway than they came by{example}; the plan promises none",
-                flows(all),
+                count(all, "flow"),
                 self.family()
             );
             findings.push(error("asymmetric", host, message, self.why_asymmetric(host)));
@@ -419,10 +419,10 @@ impl Evidence<'_> {
             if past.is_empty() {
                 continue;
             }
-            let clients = listed(past.iter().map(|one| &self.crossing.clients[one.flow.client].host));
+            let clients = hosts(past.iter().map(|one| &self.crossing.clients[one.flow.client].host));
             let message = format!(
                 "{what} of {} ({}) of {clients} were answered and passed no gateway of the fabric",
-                flows(past.len() as u64),
+                count(past.len(), "flow"),
                 self.family()
             );
             let correction =
@@ -438,10 +438,10 @@ impl Evidence<'_> {
         if moved.is_empty() {
             return;
         }
-        let clients = listed(moved.iter().map(|one| &self.crossing.clients[one.flow.client].host));
+        let clients = hosts(moved.iter().map(|one| &self.crossing.clients[one.flow.client].host));
         let message = format!(
             "{} ({}) of {clients} changed the gateway while they lasted",
-            flows(moved.len() as u64),
+            count(moved.len(), "flow"),
             self.family()
         );
         let correction =
@@ -450,4 +450,9 @@ impl Evidence<'_> {
                 .to_owned();
         findings.push(finding("moved", Severity::Warning, &clients, message, correction));
     }
+}
+
+/// Hosts, each once, the first of many.
+fn hosts<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
+    few(names.into_iter().collect::<BTreeSet<_>>())
 }

@@ -24,7 +24,6 @@ mod judge;
 mod prove;
 mod shares;
 mod through;
-mod words;
 
 pub use agent::WireAgent;
 pub use crossing::{Crossing, End, GatewayEnds, Selection};

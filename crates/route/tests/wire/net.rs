@@ -19,7 +19,7 @@ use clearstream_schema::{
     proof::RouteProof,
     wire::RouteRequest,
 };
-use clearstream_sys::namespace::{Holder, NamespaceSet};
+use clearstream_testkit::namespace::Host;
 
 /// Gateways of the fabric.
 pub(crate) const GATEWAYS: usize = 3;
@@ -61,7 +61,7 @@ impl Handler for Agent {
 
 /// The namespaces; gone when dropped.
 pub(crate) struct Net {
-    hosts: BTreeMap<String, Holder>,
+    hosts: BTreeMap<String, Host>,
     ipv6: bool,
 }
 
@@ -71,7 +71,7 @@ impl Net {
     pub(crate) fn new(ipv6: bool) -> Self {
         let mut net = Self { hosts: BTreeMap::new(), ipv6 };
         for name in ["near", "far", "c1", "c2", "g1", "g2", "g3", "s1"] {
-            net.hosts.insert(name.to_owned(), Holder::start().unwrap());
+            net.hosts.insert(name.to_owned(), Host::new());
         }
         // No time is lost with looking for duplicates of link-local addresses.
         for host in net.hosts.keys() {
@@ -165,7 +165,7 @@ impl Net {
     pub(crate) fn run(&self, host: &str, words: &[&str], input: &str) -> String {
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        NamespaceSet::of_process(self.hosts[host].pid()).unwrap().enter_with(&mut command).unwrap();
+        self.hosts[host].enter(&mut command);
         let mut child = command.spawn().unwrap();
         child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
         let output = child.wait_with_output().unwrap();
@@ -230,9 +230,8 @@ impl Net {
     pub(crate) fn prove_with(&self, crossing: &Crossing, options: &ProofOptions, blind: bool) -> RouteProof {
         let mut peers: BTreeMap<String, Peer> = BTreeMap::new();
         for host in ["c1", "c2", "g1", "g2", "g3", "s1"] {
-            let set = NamespaceSet::of_process(self.hosts[host].pid()).unwrap();
             // The agent's threads are born in the namespace of the one that makes it.
-            let peer = set.run(|| memory_pair(Agent { blind, ..Agent::default() }).unwrap()).unwrap();
+            let peer = self.hosts[host].run(|| memory_pair(Agent { blind, ..Agent::default() }).unwrap());
             peers.insert(host.to_owned(), peer);
         }
         prove(

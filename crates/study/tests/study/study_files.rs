@@ -1,6 +1,7 @@
 //! Study files: the built-in one is right, wrong ones say where and what.
 
 use crate::common::registry;
+use clearstream_configfile::ConfigError;
 use clearstream_schema::study::{Figure, StudyFile};
 use clearstream_study::{StudyError, file};
 use proptest::prelude::*;
@@ -38,55 +39,105 @@ fn complaint(from: &str, to: &str) -> String {
 fn each_slip_is_named_with_file_line_key_and_what_was_meant() {
     let cases = [
         ("title = \"Mine\"", "titel = \"Mine\"", "mine.toml:4: titel: ", "did you mean `title`"),
-        ("version = 1", "version = 2", "mine.toml:2: version: ", "version 1"),
+        ("version = 1", "version = 2", "mine.toml:2: version: ", "write 1"),
         ("clearstream.study", "clearstream.lab", "mine.toml:1: schema: ", "clearstream.study"),
         ("name = \"mine\"", "name = \"My Study\"", "mine.toml:3: name: ", "small letters"),
-        ("\"window-curve\"", "\"windowcurve\"", "mine.toml:10: figure: ", "did you mean `window-curve`"),
-        ("workload = \"flow\"", "workload = \"flwo\"", "mine.toml:9: workload: ", "did you mean `flow`"),
-        ("workload = \"flow\"\n", "", "mine.toml:6: workload: ", "missing field"),
-        ("duration = \"10s\"", "duration = \"ten\"", "mine.toml:12: duration: ", "17ms"),
-        ("duration = \"10s\"", "durations = \"10s\"", "mine.toml:12: durations: ", "did you mean `duration`"),
+        (
+            "\"window-curve\"",
+            "\"windowcurve\"",
+            "mine.toml:10: experiment[0].figure: ",
+            "did you mean `window-curve`",
+        ),
+        (
+            "workload = \"flow\"",
+            "workload = \"flwo\"",
+            "mine.toml:9: experiment[0].workload: ",
+            "did you mean `flow`",
+        ),
+        ("workload = \"flow\"\n", "", "mine.toml:6: experiment[0].workload: ", "missing field"),
+        ("duration = \"10s\"", "duration = \"ten\"", "mine.toml:12: experiment[0].flow.duration: ", "17ms"),
+        (
+            "duration = \"10s\"",
+            "durations = \"10s\"",
+            "mine.toml:12: experiment[0].flow.durations: ",
+            "did you mean `duration`",
+        ),
         (
             "window = [\"1MiB\", \"2MiB\"]",
             "windw = [\"1MiB\"]",
-            "mine.toml:14: windw: ",
+            "mine.toml:14: experiment[0].factors.windw: ",
             "did you mean `window`",
         ),
-        ("window = [\"1MiB\", \"2MiB\"]", "mtuu = [1500]", "mine.toml:14: mtuu: ", "did you mean `mtu`"),
-        ("window = [\"1MiB\", \"2MiB\"]", "mtu = [15]", "mine.toml:14: mtu: ", "68 to 65535"),
-        ("window = [\"1MiB\", \"2MiB\"]", "window = []", "mine.toml:14: window: ", "at least one level"),
-        ("window = [\"1MiB\", \"2MiB\"]", "window = 3", "mine.toml:14: window: ", "a list of levels"),
+        (
+            "window = [\"1MiB\", \"2MiB\"]",
+            "mtuu = [1500]",
+            "mine.toml:14: experiment[0].factors.mtuu: ",
+            "did you mean `mtu`",
+        ),
+        (
+            "window = [\"1MiB\", \"2MiB\"]",
+            "mtu = [15]",
+            "mine.toml:14: experiment[0].factors.mtu[0]: ",
+            "68 to 65535",
+        ),
+        (
+            "window = [\"1MiB\", \"2MiB\"]",
+            "window = []",
+            "mine.toml:14: experiment[0].factors.window: ",
+            "at least one level",
+        ),
+        (
+            "window = [\"1MiB\", \"2MiB\"]",
+            "window = 3",
+            "mine.toml:14: experiment[0].factors.window: ",
+            "a list of levels",
+        ),
         (
             "window = [\"1MiB\", \"2MiB\"]",
             "window = \"every-core\"",
-            "mine.toml:14: window: ",
+            "mine.toml:14: experiment[0].factors.window: ",
             "only core factors",
         ),
-        ("[\"1MiB\", \"2MiB\"]", "[\"1MiB\", \"big\"]", "mine.toml:14: window: ", "512KiB"),
-        ("[\"1MiB\", \"2MiB\"]", "[\"1MiB\", \"1MiB\"]", "mine.toml:14: window: ", "twice"),
-        ("\"every-core\"", "\"evry-core\"", "mine.toml:15: sender-cores: ", "did you mean `every-core`"),
+        (
+            "[\"1MiB\", \"2MiB\"]",
+            "[\"1MiB\", \"big\"]",
+            "mine.toml:14: experiment[0].factors.window[1]: ",
+            "512KiB",
+        ),
+        (
+            "[\"1MiB\", \"2MiB\"]",
+            "[\"1MiB\", \"1MiB\"]",
+            "mine.toml:14: experiment[0].factors.window[1]: ",
+            "twice",
+        ),
+        (
+            "\"every-core\"",
+            "\"evry-core\"",
+            "mine.toml:15: experiment[0].factors.sender-cores: ",
+            "did you mean `every-core`",
+        ),
         (
             "sender-cores = \"every-core\"",
             "receive-steering = [\"on\"]",
-            "mine.toml:15: receive-steering: ",
+            "mine.toml:15: experiment[0].factors.receive-steering[0]: ",
             "\"off\"",
         ),
         (
             "[experiment.flow]",
             "repetitions = 0\n[experiment.flow]",
-            "mine.toml:11: repetitions: ",
+            "mine.toml:11: experiment[0].repetitions: ",
             "1 to 1000",
         ),
         (
             "[experiment.flow]",
             "precision-ratio = 2\n[experiment.flow]",
-            "mine.toml:11: precision-ratio: ",
+            "mine.toml:11: experiment[0].precision-ratio: ",
             "0.02",
         ),
         (
             "[experiment.flow]",
             "[experiment.quik]\n[experiment.flow]",
-            "mine.toml:11: quik: ",
+            "mine.toml:11: experiment[0].quik: ",
             "did you mean `quick`",
         ),
         ("title = \"Mine\"", "title = Mine", "mine.toml:4: title: ", ""),
@@ -105,16 +156,16 @@ fn two_experiments_of_one_name_are_refused() {
         "{GOOD}\n[[experiment]]\nname = \"window\"\ntitle = \"W\"\nworkload = \"probe\"\nfigure = \"delay\"\n"
     );
     let message = file::parse(&doubled, "mine.toml", &registry()).unwrap_err().to_string();
-    assert!(message.starts_with("mine.toml:18: name: "), "{message}");
+    assert!(message.starts_with("mine.toml:18: experiment[1].name: "), "{message}");
 }
 
 #[test]
 fn unknown_names_and_unreadable_files_are_told_apart() {
     let error = file::load("clearstream-40gb", &registry()).unwrap_err();
-    assert!(matches!(error, StudyError::Unknown { .. }), "{error}");
+    assert!(matches!(error, StudyError::Config(ConfigError::Unknown { .. })), "{error}");
     assert!(error.to_string().contains("did you mean `clearstream-40ge`"), "{error}");
     let error = file::load("/", &registry()).unwrap_err();
-    assert!(matches!(error, StudyError::Read { .. }), "{error}");
+    assert!(matches!(error, StudyError::Config(ConfigError::Read { .. })), "{error}");
 }
 
 fn built_in() -> StudyFile {

@@ -1,10 +1,10 @@
 //! What no plan can change: flows, slots, boot options, applications.
 
-use clearstream_schema::tune::PathGoal;
+use clearstream_schema::{human::rate, tune::PathGoal};
 
 use super::draft::Draft;
 use crate::{
-    path::{self, LARGEST_WINDOW_BYTES, SEND_SHARE, decimal, rate},
+    path::{self, LARGEST_WINDOW_BYTES, SEND_SHARE, bytes},
     state::HostState,
 };
 
@@ -36,8 +36,8 @@ fn flows(draft: &mut Draft<'_>, goal: &PathGoal, gain: f64) {
         draft.advise(format!(
             "each of {} flow(s) needs a window of {}, and one window ends at 65535 << 14 = {} ({} at {}): use at least {} flows",
             goal.flow_count,
-            decimal(wanted),
-            decimal(LARGEST_WINDOW_BYTES as f64),
+            bytes(wanted),
+            bytes(LARGEST_WINDOW_BYTES as f64),
             rate(path::window_rate_bps(LARGEST_WINDOW_BYTES as f64, goal.rtt.0)),
             goal.rtt,
             path::flows_needed(goal, gain)

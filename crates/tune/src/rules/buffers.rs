@@ -1,10 +1,13 @@
 //! Buffers of one socket against each other, the path and the window.
 
-use clearstream_schema::tune::{Finding, FindingClass, Severity};
+use clearstream_schema::{
+    human::rate,
+    tune::{Finding, FindingClass, Severity},
+};
 
 use super::{Facts, With};
 use crate::{
-    path::{self, LARGEST_WINDOW_BYTES, SEND_SHARE, binary, decimal, rate},
+    path::{self, LARGEST_WINDOW_BYTES, SEND_SHARE, bytes},
     version::KernelVersion,
 };
 
@@ -46,9 +49,9 @@ pub(super) fn first_buffers(facts: &Facts<'_>, found: &mut Vec<Finding>) {
         if first > LARGEST_FIRST_BYTES {
             let message = format!(
                 "the middle value gives every new connection {} before it has sent a byte: 1000 connections may hold {}; autotuning grows a buffer to {} where a path needs it",
-                binary(first as f64),
-                binary(first as f64 * 1000.0),
-                binary(largest as f64)
+                bytes(first as f64),
+                bytes(first as f64 * 1000.0),
+                bytes(largest as f64)
             );
             found.push(
                 facts
@@ -69,18 +72,18 @@ pub(super) fn window(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     if usable < wanted.min(LARGEST_WINDOW_BYTES as f64) {
         let message = format!(
             "{} of buffer gives a window of {} ({why}), so {} for each of {} flow(s); {} over {} needs {} ({} x {} / 8 / {}{}): short by {}",
-            binary(largest as f64),
-            decimal(usable),
+            bytes(largest as f64),
+            bytes(usable),
             rate(path::window_rate_bps(usable, goal.rtt.0)),
             goal.flow_count,
             goal.rate,
             goal.rtt,
-            decimal(wanted),
+            bytes(wanted),
             goal.rate,
             goal.rtt,
             goal.flow_count,
             if facts.gain() > 1.0 { ", twice for BBR" } else { "" },
-            decimal(wanted - usable)
+            bytes(wanted - usable)
         );
         let proposed = proposed(wanted, share);
         found.push(
@@ -88,7 +91,7 @@ pub(super) fn window(facts: &Facts<'_>, found: &mut Vec<Finding>) {
                 .finding(RECEIVE, FindingClass::Path, "window-too-small", Severity::Error, message)
                 .advise(format!(
                     "{proposed} as the last value (2 x {} / {share:.2}, whole MiB)",
-                    decimal(wanted)
+                    bytes(wanted)
                 ))
                 .sourced("ip-sysctl.rst, RFC 7323"),
         );
@@ -109,12 +112,12 @@ pub(super) fn send_buffer(facts: &Facts<'_>, found: &mut Vec<Finding>) {
         let message = format!(
             "a sender keeps at most {:.0} % of {} in flight, so {} for each of {} flow(s) over {}; {} needs {} in flight",
             SEND_SHARE * 100.0,
-            binary(largest as f64),
+            bytes(largest as f64),
             rate(path::window_rate_bps(usable, goal.rtt.0)),
             goal.flow_count,
             goal.rtt,
             goal.rate,
-            decimal(wanted)
+            bytes(wanted)
         );
         let proposed = proposed(wanted, SEND_SHARE);
         found.push(
@@ -122,7 +125,7 @@ pub(super) fn send_buffer(facts: &Facts<'_>, found: &mut Vec<Finding>) {
                 .finding(SEND, FindingClass::Path, "send-buffer-too-small", Severity::Error, message)
                 .advise(format!(
                     "{proposed} as the last value (2 x {} / {SEND_SHARE}, whole MiB)",
-                    decimal(wanted)
+                    bytes(wanted)
                 )),
         );
     }
@@ -149,8 +152,8 @@ pub(super) fn asymmetric(facts: &Facts<'_>, found: &mut Vec<Finding>) {
         .collect();
     let message = format!(
         "one flow can receive with a window of {} and send with {} in flight: as a sender it ends at {}",
-        decimal(window),
-        decimal(flight),
+        bytes(window),
+        bytes(flight),
         ceilings.join(", ")
     );
     found.push(
@@ -178,8 +181,8 @@ pub(super) fn below_default(facts: &Facts<'_>, found: &mut Vec<Finding>) {
         if is_set && largest >= 0 && (largest as u64) < default {
             let message = format!(
                 "{} is less than the {} that kernel {kernel} gives without this line",
-                binary(largest as f64),
-                binary(default as f64)
+                bytes(largest as f64),
+                bytes(default as f64)
             );
             found.push(
                 facts
@@ -201,7 +204,7 @@ pub(super) fn beyond_one_window(facts: &Facts<'_>, found: &mut Vec<Finding>) {
         if largest as f64 > capped {
             let message = format!(
                 "{} is more than a flow can use: its window ends at 65535 << 14 = 1 GiB ({why})",
-                binary(largest as f64)
+                bytes(largest as f64)
             );
             found.push(
                 facts
@@ -224,8 +227,8 @@ pub(super) fn flows(facts: &Facts<'_>, found: &mut Vec<Finding>) {
             goal.rate,
             goal.rtt,
             goal.flow_count,
-            decimal(wanted),
-            decimal(LARGEST_WINDOW_BYTES as f64),
+            bytes(wanted),
+            bytes(LARGEST_WINDOW_BYTES as f64),
             rate(path::window_rate_bps(LARGEST_WINDOW_BYTES as f64, goal.rtt.0))
         );
         found.push(
@@ -240,16 +243,16 @@ pub(super) fn flows(facts: &Facts<'_>, found: &mut Vec<Finding>) {
 /// Unsent data that a socket may hold, against the time that a writer needs.
 pub(super) fn unsent(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let key = "net.ipv4.tcp_notsent_lowat";
-    let (Some(goal), Some(bytes)) = (facts.goal, facts.state.number(key)) else { return };
+    let (Some(goal), Some(held)) = (facts.goal, facts.state.number(key)) else { return };
     let flow_bps = goal.rate.0 as f64 / f64::from(goal.flow_count.max(1));
     let wanted = flow_bps / 8.0 * WAKE_UP_SECONDS;
-    if (bytes as f64) < wanted {
+    if (held as f64) < wanted {
         let message = format!(
             "{} is {:.0} us of data at {} for each flow; a writer that wakes up after 100 us needs {}, or the socket runs dry",
-            binary(bytes as f64),
-            bytes as f64 * 8e6 / flow_bps,
+            bytes(held as f64),
+            held as f64 * 8e6 / flow_bps,
             rate(flow_bps),
-            decimal(wanted)
+            bytes(wanted)
         );
         found.push(
             facts
@@ -272,10 +275,10 @@ pub(super) fn explicit_requests(facts: &Facts<'_>, found: &mut Vec<Finding>) {
         if (cap as f64) < request {
             let message = format!(
                 "an application that sets {option} itself gets at most 2 x {} here, without an error; {} over {} would need a request of {}. Sockets that leave it to the kernel are not concerned",
-                binary(cap as f64),
+                bytes(cap as f64),
                 goal.rate,
                 goal.rtt,
-                decimal(request)
+                bytes(request)
             );
             found.push(
                 facts

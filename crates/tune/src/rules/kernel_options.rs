@@ -2,12 +2,12 @@
 //! options without those that they need, and what is missing for routes over
 //! several gateways.
 
+use clearstream_configfile::nearest;
 use clearstream_schema::tune::{Finding, FindingClass, Severity};
 
 use super::{Facts, With, id};
 use crate::{
     kernel_config::{self, KNOWN, KernelOption, OptionValue, is_set},
-    spelling::distance,
     state::GivenOption,
 };
 
@@ -99,8 +99,7 @@ fn not_set(known: &KernelOption, given: Option<&GivenOption>) -> Option<Finding>
 
 /// A name that is one of those known but for a letter or two.
 fn misspelt(name: &str, given: &GivenOption) -> Option<Finding> {
-    let near = KNOWN.iter().filter_map(|known| Some((distance(name, known.name, 2)?, known.name)));
-    let (_, meant) = near.min()?;
+    let meant = nearest(name, KNOWN.iter().map(|known| known.name))?;
     let message = format!("{name} is no option that is known here; {meant} is probably meant");
     Some(
         finding(name, Some(given), FindingClass::Unknown, "misspelt", Severity::Warning, &message)

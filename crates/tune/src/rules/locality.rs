@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use clearstream_schema::{
     CoreList,
     host::{HostReport, Interrupt, Nic, PciDevice},
+    human::rate,
     tune::{Finding, FindingClass, Severity},
 };
 
 use super::{Facts, With};
-use crate::path::rate;
 
 /// Interrupts below this share of an interface's own are not busy.
 const BUSY_SHARE: f64 = 0.05;

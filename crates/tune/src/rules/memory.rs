@@ -3,7 +3,7 @@
 use clearstream_schema::tune::{Finding, FindingClass, Severity};
 
 use super::{Facts, With};
-use crate::path::binary;
+use crate::path::bytes;
 
 const KEYS: [&str; 2] = ["net.ipv4.tcp_mem", "net.ipv4.udp_mem"];
 
@@ -26,7 +26,7 @@ pub(super) fn copied_triple(facts: &Facts<'_>, found: &mut Vec<Finding>) {
             .find(|other| facts.state.triple(other) == Some(triple));
         let Some(twin) = twin else { continue };
         let (page, is_known) = facts.state.page_or_usual();
-        let in_bytes = triple.map(|pages| binary(pages as f64 * page as f64));
+        let in_bytes = triple.map(|pages| bytes(pages as f64 * page as f64));
         let message = format!(
             "the values are those of {twin}, which counts bytes; here they are pages of {page} bytes{}: {}. Every socket is squeezed once all together hold {}, until they hold less than {}",
             if is_known { "" } else { " (assumed)" },
@@ -72,7 +72,7 @@ pub(super) fn against_memory(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     for key in KEYS {
         let Some(triple) = facts.state.triple(key) else { continue };
         let (page, is_known) = facts.state.page_or_usual();
-        let bytes = triple.map(|pages| pages as f64 * page as f64);
+        let sizes = triple.map(|pages| pages as f64 * page as f64);
         let free = facts
             .state
             .memory_bytes
@@ -81,35 +81,35 @@ pub(super) fn against_memory(facts: &Facts<'_>, found: &mut Vec<Finding>) {
             "{} pages of {page} bytes{} are {}, {} and {}",
             triple.map(|pages| pages.to_string()).join(", "),
             if is_known { "" } else { " (assumed)" },
-            binary(bytes[0]),
-            binary(bytes[1]),
-            binary(bytes[2])
+            bytes(sizes[0]),
+            bytes(sizes[1]),
+            bytes(sizes[2])
         );
         let finding = match free {
-            Some(free) if bytes[1] > free => {
+            Some(free) if sizes[1] > free => {
                 let message = format!(
                     "{spelled}; the host has {}: the protection never starts. As bytes the values would be {}, {} and {}, which is probably what was meant",
-                    binary(free),
-                    binary(triple[0] as f64),
-                    binary(triple[1] as f64),
-                    binary(triple[2] as f64)
+                    bytes(free),
+                    bytes(triple[0] as f64),
+                    bytes(triple[1] as f64),
+                    bytes(triple[2] as f64)
                 );
                 facts.finding(key, FindingClass::Unit, "bytes-for-pages", Severity::Error, message)
             }
-            Some(free) if bytes[2] > LARGEST_SHARE * free => {
+            Some(free) if sizes[2] > LARGEST_SHARE * free => {
                 let message = format!(
                     "{spelled}; the last is {:.0} % of the {} that the host has: above 25 % the rest of the host goes short first",
-                    bytes[2] / free * 100.0,
-                    binary(free)
+                    sizes[2] / free * 100.0,
+                    bytes(free)
                 );
                 facts.finding(key, FindingClass::Unsafe, "more-than-memory", Severity::Warning, message)
             }
-            None if bytes[2] > LARGEST_HOST_BYTES || bytes[0] >= 64.0 * (1u64 << 30) as f64 => {
+            None if sizes[2] > LARGEST_HOST_BYTES || sizes[0] >= 64.0 * (1u64 << 30) as f64 => {
                 let message = format!(
                     "{spelled}, more than most hosts have. As bytes the values would be {}, {} and {}, which is probably what was meant",
-                    binary(triple[0] as f64),
-                    binary(triple[1] as f64),
-                    binary(triple[2] as f64)
+                    bytes(triple[0] as f64),
+                    bytes(triple[1] as f64),
+                    bytes(triple[2] as f64)
                 );
                 facts.finding(key, FindingClass::Unit, "bytes-for-pages", Severity::Error, message)
             }
@@ -137,24 +137,24 @@ pub(super) fn pressure(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     if wanted > 0.0 && threshold < wanted && (facts.goal.is_some() || is_set) {
         let message = format!(
             "pressure starts at {pressure} pages of {page} bytes = {} for the whole host; {flow_count} flow(s) may hold {} ({} receiving and {} sending each)",
-            binary(threshold),
-            binary(wanted),
-            binary(caps[0] as f64),
-            binary(caps[1] as f64)
+            bytes(threshold),
+            bytes(wanted),
+            bytes(caps[0] as f64),
+            bytes(caps[1] as f64)
         );
         found.push(
             facts.finding(key, FindingClass::Path, "pressure-too-low", Severity::Error, message).advise(
                 format!(
                     "pressure of at least {:.0} pages (1.5 x {} / {page}), or delete the line",
                     1.5 * wanted / page as f64,
-                    binary(wanted)
+                    bytes(wanted)
                 ),
             ),
         );
     } else if is_set && threshold < LEAST_PRESSURE_BYTES && pressure > 0 {
         let message = format!(
             "pressure starts at {pressure} pages of {page} bytes = {} for the whole host",
-            binary(threshold)
+            bytes(threshold)
         );
         found.push(
             facts
@@ -173,9 +173,9 @@ pub(super) fn huge_pages(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     if huge > 0 && huge as f64 + sockets > memory as f64 {
         let message = format!(
             "{} of huge pages and up to {} of TCP buffers are more than the {} of the host",
-            binary(huge as f64),
-            binary(sockets),
-            binary(memory as f64)
+            bytes(huge as f64),
+            bytes(sockets),
+            bytes(memory as f64)
         );
         found.push(
             facts

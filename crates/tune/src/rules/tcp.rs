@@ -1,9 +1,12 @@
 //! TCP options, congestion control, and what spends processor time.
 
-use clearstream_schema::tune::{Finding, FindingClass, Severity};
+use clearstream_schema::{
+    human::{rate, time},
+    tune::{Finding, FindingClass, Severity},
+};
 
 use super::{Facts, With};
-use crate::path::{self, LARGEST_WINDOW_BYTES, decimal, rate};
+use crate::path::{self, LARGEST_WINDOW_BYTES, bytes};
 
 const TIMESTAMPS: &str = "net.ipv4.tcp_timestamps";
 
@@ -105,7 +108,7 @@ pub(super) fn selective_acknowledgement(facts: &Facts<'_>, found: &mut Vec<Findi
             }
             format!(
                 "one loss leaves a hole in a window of {} ({segments:.0} segments of 8948 bytes), and without SACK the sender fills one hole in each round trip of {}",
-                decimal(bdp),
+                bytes(bdp),
                 goal.rtt
             )
         }
@@ -125,9 +128,9 @@ pub(super) fn window_scaling(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     }
     let rtt_ns = facts.goal.map_or(17_000_000, |goal| goal.rtt.0);
     let message = format!(
-        "a window ends at 64 KiB: {} over {:.3} ms",
+        "a window ends at 64 KiB: {} over {}",
         rate(path::window_rate_bps(UNSCALED_WINDOW_BYTES, rtt_ns)),
-        rtt_ns as f64 / 1e6
+        time(rtt_ns)
     );
     found.push(
         facts
@@ -147,7 +150,7 @@ pub(super) fn fixed_receive_buffer(facts: &Facts<'_>, found: &mut Vec<Finding>) 
             let (share, _) = facts.receive_share();
             format!(
                 "receive buffers stay at the middle value of tcp_rmem, a window of {}",
-                decimal(first as f64 * share)
+                bytes(first as f64 * share)
             )
         }
         None => "receive buffers stay at the middle value of tcp_rmem, whatever the path needs".to_owned(),
@@ -217,7 +220,7 @@ pub(super) fn idle(facts: &Facts<'_>, found: &mut Vec<Finding>) {
         let message = format!(
             "a flow that pauses for one timeout starts from a small window again: {rounds:.0} round trips, {:.2} s, back to {}",
             rounds * goal.rtt.seconds(),
-            decimal(window)
+            bytes(window)
         );
         found.push(
             facts

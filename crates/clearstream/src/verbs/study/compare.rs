@@ -11,7 +11,7 @@ use clearstream_study::{
 
 use crate::{
     exit::CommandError,
-    output::{self, table::table, tune::fold},
+    output::{self, quantity, table::table, tune::fold},
 };
 
 /// Two levels of a run, or the runs of two sides.
@@ -95,9 +95,8 @@ fn show(comparison: &Comparison) -> Result<(), CommandError> {
     if comparison.cells.iter().any(is_range) {
         output::line("* range of fewer than six pairs: proves nothing")?;
     }
-    for (reason, count) in reasons(&comparison.cells) {
-        let s = if count == 1 { "" } else { "s" };
-        prose(&format!("unknown ({count} cell{s}): {reason}"))?;
+    for (reason, cells) in reasons(&comparison.cells) {
+        prose(&format!("unknown ({}): {reason}", quantity::count(cells, "cell")))?;
     }
     if comparison.unmatched_count > 0 {
         output::line(&format!("{} cells have values on one side only", comparison.unmatched_count))?;
@@ -160,10 +159,10 @@ fn reasons(cells: &[CellComparison]) -> Vec<(&str, usize)> {
 /// All cells of an experiment together, or the effect per level where there is no one effect.
 fn sentence(effect: &EffectComparison) -> String {
     let how = |found: &LevelEffect| {
-        let s = if found.pair_count == 1 { "" } else { "s" };
         let ends = format!("{:.2} to {:.2}", found.low_ratio, found.high_ratio);
         let kind = if found.confidence_ratio >= 0.95 { "95 % interval" } else { "range" };
-        format!("{:.2} ({} pair{s}, {kind} {ends})", found.ratio, found.pair_count)
+        let pairs = quantity::count(found.pair_count, "pair");
+        format!("{:.2} ({pairs}, {kind} {ends})", found.ratio)
     };
     let name = &effect.experiment;
     if let Some(on) = &effect.depends_on {

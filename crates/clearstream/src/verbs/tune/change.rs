@@ -8,7 +8,10 @@ use std::{
 
 use clearstream_plan::{Event, Options, Permitted, PlanError, Reverted, history, plan_of, recover, verify};
 use clearstream_route::guard::Danger;
-use clearstream_schema::plan::{JournalEntry, JournalState, PLAN_SCHEMA, Plan};
+use clearstream_schema::{
+    human::count,
+    plan::{JournalEntry, JournalState, PLAN_SCHEMA, Plan},
+};
 use serde::Serialize;
 
 use crate::{
@@ -104,10 +107,6 @@ pub(in crate::verbs) fn telling(quiet: bool) -> impl Fn(&Event<'_>) + Send + Syn
             drop(output::line(&format!("set {setting}")));
         }
     }
-}
-
-pub(in crate::verbs) fn count(count: usize, word: &str) -> String {
-    format!("{count} {word}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Asks on the terminal; where there is none, nobody can be asked.
@@ -226,7 +225,7 @@ pub(in crate::verbs) fn revert_and_print(
         let document = RevertedDocument { journal, restored_count, confirm_within_ns };
         return Ok(output::json(&document, true)?);
     }
-    let settings = count(usize::try_from(restored_count).unwrap_or(usize::MAX), "setting");
+    let settings = count(restored_count, "setting");
     Ok(output::line(&match waits {
         None => format!("{settings} put back from journal {journal}"),
         Some(within) => format!(

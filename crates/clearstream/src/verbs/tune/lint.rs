@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clearstream_host::{HostRoot, capture};
 use clearstream_schema::{
     BitRate, ByteCount, TimeSpan,
+    human::count,
     tune::{LintReport, Severity},
 };
 use clearstream_tune::{Assumed, HostState, KernelVersion, MuteList, lint, of_given_lines, sarif};
@@ -128,9 +129,9 @@ impl Showing {
             report.findings.iter().filter(|finding| finding.severity == Severity::Error).count();
         match error_count {
             0 => Ok(()),
-            count => Err(CommandError::Partial(format!(
-                "{count} finding{} of severity error in {}",
-                if count == 1 { "" } else { "s" },
+            errors => Err(CommandError::Partial(format!(
+                "{} of severity error in {}",
+                count(errors, "finding"),
                 report.subject
             ))),
         }

@@ -4,7 +4,6 @@ use std::{collections::HashMap, net::IpAddr};
 
 use clearstream_schema::prefix::Prefix;
 
-use super::{Fault, fault};
 use crate::fabric::{
     expand::{Fabric, HostId, Link},
     pattern::AddressList,

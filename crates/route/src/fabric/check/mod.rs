@@ -5,28 +5,15 @@ mod routes;
 
 use std::collections::BTreeSet;
 
+use clearstream_configfile::{Fault, fault};
 use clearstream_schema::{
-    fabric::{FABRIC_SCHEMA, FabricFile, FabricNetwork, HostClass, HostRole, InfinibandMode, NetworkKind},
+    fabric::{FabricFile, FabricNetwork, HostClass, HostRole, InfinibandMode, NetworkKind},
     prefix::Prefix,
 };
 use clearstream_tune::{KernelVersion, Profile};
 
 pub(super) use self::routes::{numbers, route, routes};
 use super::expand::Class;
-
-/// A key and what is wrong with it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{key}: {problem}")]
-pub struct Fault {
-    /// Key, as in `class[0].link[0].addresses`.
-    pub key: String,
-    /// What is wrong and what to write instead.
-    pub problem: String,
-}
-
-pub(super) fn fault<T>(key: impl Into<String>, problem: impl Into<String>) -> Result<T, Fault> {
-    Err(Fault { key: key.into(), problem: problem.into() })
-}
 
 /// Longest name of an interface (`IFNAMSIZ` less the final zero).
 const LONGEST_INTERFACE: usize = 15;
@@ -40,17 +27,8 @@ const LEAST_MTU: [u32; 2] = [68, 1280];
 /// Most hosts of a fabric.
 const MOST_HOSTS: usize = 1 << 20;
 
-/// Schema, version, name, networks.
+/// Name, networks.
 pub(super) fn head(file: &FabricFile) -> Result<(), Fault> {
-    if file.schema != FABRIC_SCHEMA {
-        return fault(
-            "schema",
-            format!("this is \"{}\": a fabric file says \"{FABRIC_SCHEMA}\"", file.schema),
-        );
-    }
-    if file.version != 1 {
-        return fault("version", format!("version {} is not known to this program: write 1", file.version));
-    }
     name("name", &file.name)?;
     if file.networks.len() < 2 {
         return fault("network", "a fabric has at least two [[network]]s");

@@ -1,12 +1,9 @@
 //! Routes: between networks that gateways join, in ways that can work there.
 
-use clearstream_schema::{
-    document::nearest,
-    fabric::{FabricFile, HashPolicy, HostRole, Multipath, NetworkKind, ReturnPath},
-};
+use clearstream_configfile::{Fault, did_you_mean, fault};
+use clearstream_schema::fabric::{FabricFile, HashPolicy, HostRole, Multipath, NetworkKind, ReturnPath};
 use clearstream_tune::KernelVersion;
 
-use super::{Fault, fault};
 use crate::{
     fabric::expand::Fabric,
     planner::kernel::{EQUAL_SEED_SINCE, GROUP_SINCE, RESILIENT_SINCE},
@@ -73,9 +70,9 @@ pub(in crate::fabric) fn route(file: &FabricFile, index: usize) -> Result<Vec<us
 }
 
 fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
-    let hint = nearest(name, known.clone()).map(|name| format!(": did you mean \"{name}\"?"));
+    let hint = did_you_mean(name, known.clone());
     let known = known.collect::<Vec<_>>().join(", ");
-    format!("there is no {what} \"{name}\"{} (known: {known})", hint.unwrap_or_default())
+    format!("there is no {what} \"{name}\"{hint} (known: {known})")
 }
 
 /// Numbers that the plan takes on hosts.

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use clearstream_schema::{
+    human::list,
     routing::{Place, RouteAction, RouteEntry},
     tune::{Finding, FindingClass, Severity},
 };
@@ -14,7 +15,7 @@ use super::super::{Facts, View, With, finding, words};
 pub(super) fn source(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
     for route in &host.routing.routes {
         let Some(source) = route.source.filter(|_| lacks_source(host, route)) else { continue };
-        let own = words::list(host.own_like(source).filter(|own| !own.is_loopback()));
+        let own = list(host.own_like(source).filter(|own| !own.is_loopback()));
         let message = format!(
             "{source} is no address of this host ({own}): the kernel refuses the route (\"Invalid argument\"), \
              and what it was to carry takes another route or none"
@@ -49,8 +50,7 @@ pub(super) fn interface(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>
             continue;
         }
         let known = host.routing.interfaces.iter().map(|interface| &interface.name);
-        let instead =
-            missing.instead.map_or_else(|| words::list(known.filter(|name| *name != "lo")), str::to_owned);
+        let instead = missing.instead.map_or_else(|| list(known.filter(|name| *name != "lo")), str::to_owned);
         let message = format!(
             "there is no interface {}: the kernel refuses the route (\"Cannot find device\"), and what it was to \
              carry takes another route or none",

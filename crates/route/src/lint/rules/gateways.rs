@@ -6,6 +6,7 @@ use std::{
 };
 
 use clearstream_schema::{
+    human::list,
     prefix::Prefix,
     routing::{MAIN_TABLE, NexthopTarget, Place, RouteAction, RouteEntry},
     tune::{Finding, FindingClass, Severity},
@@ -64,7 +65,7 @@ pub(super) fn outside(
             hop.interface.is_none_or(|interface| interface == *name)
                 && network.address.is_ipv4() == via.is_ipv4()
         });
-        let mine = words::list(mine.map(|(_, network)| network));
+        let mine = list(mine.map(|(_, network)| network));
         return Some((Severity::Error, format!("{via} is in none of this host's networks{on} ({mine})")));
     }
     if !facts.fabric.networks.is_empty() {
@@ -212,7 +213,7 @@ fn missing_finding(host: &View<'_>, missing: &Missing<'_>) -> Finding {
         "{} is not among the gateways of this route ({}), though {}: it carries nothing from here, and the \
          others carry its share",
         missing.address,
-        words::list(&missing.others),
+        list(&missing.others),
         missing.known_by,
     );
     finding(host, GATEWAY, FindingClass::Routing, "missing-from-multipath", Severity::Warning, message)
@@ -274,13 +275,13 @@ pub(super) fn no_interface(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Findi
                 "no interface is said for {}, and none of {} is known to be on its network: which one the \
                  kernel takes depends on the other routes of that moment",
                 hop.via,
-                words::list(&interfaces)
+                list(&interfaces)
             ),
             _ => format!(
                 "no interface is said for {}, and {} are on its network: the kernel takes the one whose \
                  route came first",
                 hop.via,
-                words::list(&on)
+                list(&on)
             ),
         };
         found.push(

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use clearstream_schema::{
+    human::list,
     prefix::Prefix,
     routing::{MAIN_TABLE, RouteAction, RuleAction, RuleEntry},
     tune::{Finding, FindingClass, Severity},
@@ -122,7 +123,7 @@ fn not_own(facts: &Facts<'_>, host: &View<'_>, address: IpAddr) -> Option<String
         return Some(format!("{address} is an address of {}", other.subject.name));
     }
     if let Some(rest) = super::gateways::missing_ones(host).find(|missing| missing.address == address) {
-        return Some(format!("{address} is a gateway as the others are ({})", words::list(rest.others)));
+        return Some(format!("{address} is a gateway as the others are ({})", list(rest.others)));
     }
     let is_known = host.knows_addresses(None, address) && !forwards(host);
     is_known.then(|| format!("no interface of this host has {address}"))

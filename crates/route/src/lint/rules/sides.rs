@@ -8,6 +8,7 @@ use std::{
 };
 
 use clearstream_schema::{
+    human::list,
     prefix::Prefix,
     routing::{MAIN_TABLE, RouteEntry, RuleAction, RuleEntry},
     tune::{Finding, FindingClass, Severity},
@@ -274,7 +275,7 @@ fn named_differ(
                 "{} goes by {} too, and this route does not: what comes by it returns by another gateway, \
                  and its link on this side is half idle",
                 other.subject.name,
-                words::list(&lacking)
+                list(&lacking)
             );
             found.push(side_finding(
                 host,
@@ -387,7 +388,7 @@ pub(super) fn not_the_other_network(facts: &Facts<'_>, found: &mut Vec<Finding>)
                 route.destination,
                 hops.len(),
                 other.subject.name,
-                words::list(networks(&far)),
+                list(networks(&far)),
             );
             found.push(
                 finding(
@@ -400,7 +401,7 @@ pub(super) fn not_the_other_network(facts: &Facts<'_>, found: &mut Vec<Finding>)
                 )
                 .of(words::route(route))
                 .at(route.place.as_ref())
-                .advise(format!("write {}", words::list(networks(&far))))
+                .advise(format!("write {}", list(networks(&far))))
                 .sourced("the other hosts' routes"),
             );
         }

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use clearstream_schema::{
+    human::list,
     routing::{MAIN_TABLE, RouteAction, RouteEntry, RuleAction},
     tune::{Finding, FindingClass, Severity},
 };
@@ -62,7 +63,7 @@ pub(super) fn no_rules_given(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Fin
     }
     let tables: Vec<_> = own_tables(host).collect();
     let [(_, routes), ..] = &tables[..] else { return };
-    let numbers = words::list(tables.iter().map(|(table, _)| table));
+    let numbers = list(tables.iter().map(|(table, _)| table));
     let (subject, verb) = if tables.len() == 1 { ("table", "is") } else { ("tables", "are") };
     let message =
         format!("no rule was given: whether {subject} {numbers} {verb} ever looked up could not be seen");
@@ -121,7 +122,7 @@ pub(super) fn on_link_beats_default(facts: &Facts<'_>, host: &View<'_>, found: &
             }
             let Some(beaten) = beaten(host, routes, route, interface) else { continue };
             let Some(why) = why_remote(facts, host, route, interface) else { continue };
-            let gateway = words::list(host.hops(beaten).iter().map(|hop| hop.via));
+            let gateway = list(host.hops(beaten).iter().map(|hop| hop.via));
             let message = format!(
                 "table {table} has {} as neighbours on {interface}, {why}; it is more exact than \"{}\", \
                  so {gateway} gets no packet for it: the host asks the link for addresses that are not on \
@@ -225,13 +226,13 @@ pub(super) fn not_in_the_fabric(facts: &Facts<'_>, host: &View<'_>, found: &mut 
              the gateways, {}, is not reached by this route",
             route.destination,
             gateway.name,
-            words::list(others.clone().map(|network| network.prefix)),
+            list(others.clone().map(|network| network.prefix)),
         );
         found.push(
             finding(host, "route", FindingClass::Routing, "not-the-other-network", Severity::Error, message)
                 .of(words::route(route))
                 .at(route.place.as_ref())
-                .advise(format!("write {}", words::list(others.map(|network| network.prefix))))
+                .advise(format!("write {}", list(others.map(|network| network.prefix))))
                 .sourced("the fabric file"),
         );
     }

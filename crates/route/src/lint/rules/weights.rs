@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use clearstream_schema::tune::Finding;
+use clearstream_schema::{human::list, tune::Finding};
 
 use super::{
-    super::{Facts, View, view::ResolvedHop, words},
+    super::{Facts, View, view::ResolvedHop},
     sides::{Side, side_finding},
 };
 
@@ -90,7 +90,7 @@ impl<'f, 'v, 'a> Weighed<'f, 'v, 'a> {
             let message = format!(
                 "{} {} another weight than in the route of {}{others}: its share of one direction is not that \
                  of the other, and the narrower one fills first",
-                words::list(gateways),
+                list(gateways),
                 if gateways.len() == 1 { "has" } else { "have" },
                 other.subject.name
             );

@@ -15,7 +15,7 @@ use std::{
     net::IpAddr,
 };
 
-use clearstream_schema::{prefix::Prefix, tune::Finding};
+use clearstream_schema::{human::few, prefix::Prefix, tune::Finding};
 
 use self::{
     causes::{Causes, Example},
@@ -24,7 +24,7 @@ use self::{
     site::{Member, Site},
     walk::Walker,
 };
-use super::{Facts, words};
+use super::Facts;
 
 /// Pairs of classes that are walked at most; beyond, every so many of them are.
 const MOST_PAIRS: usize = 6_400;
@@ -158,9 +158,9 @@ impl Unknown {
             let senders: BTreeSet<usize> = self.not_given.iter().map(|(_, host)| *host).collect();
             notices.push(format!(
                 "paths over {}, next hop{} of {}: no host with {} was given",
-                words::few(&addresses),
+                few(&addresses),
                 if addresses.len() == 1 { "" } else { "s" },
-                words::few(senders.iter().map(|host| site.name(*host))),
+                few(senders.iter().map(|host| site.name(*host))),
                 if addresses.len() == 1 { "this address" } else { "these addresses" },
             ));
         }
@@ -168,7 +168,7 @@ impl Unknown {
             let hosts = self.not_understood.iter().map(|host| site.name(*host));
             notices.push(format!(
                 "paths by rules of {} that select packets by more than addresses, marks and interfaces",
-                words::few(hosts)
+                few(hosts)
             ));
         }
         if self.is_cut {
@@ -199,7 +199,7 @@ fn unused_forwarders(site: &Site<'_, '_>, intents: &BTreeSet<Intent>) -> Option<
             return Some(format!(
                 "paths between {from} and {to}: {} forward{} between them, and no route of a host on either \
                  leads there; give the fabric (--fabric) if they are to reach each other",
-                words::few(between.iter().map(|(host, _)| site.name(*host))),
+                few(between.iter().map(|(host, _)| site.name(*host))),
                 if between.len() == 1 { "s" } else { "" },
             ));
         }

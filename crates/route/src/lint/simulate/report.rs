@@ -6,6 +6,7 @@ use std::{
 };
 
 use clearstream_schema::{
+    human::few,
     prefix::Prefix,
     routing::{Place, RouteEntry},
     tune::{Finding, FindingClass, Severity},
@@ -263,7 +264,7 @@ impl<'s, 'a> Draft<'_, 's, 'a> {
             gateways.map(|(host, via)| format!("{via} ({})", self.site.name(host))).collect();
         match named.is_empty() {
             true => format!("write the address, on this side, of a gateway that is on {network}"),
-            false => format!("write a gateway that leads there: {}", words::few(named)),
+            false => format!("write a gateway that leads there: {}", few(named)),
         }
     }
 
@@ -333,7 +334,7 @@ pub(super) fn duplicates(site: &Site<'_, '_>) -> Vec<Finding> {
         let message = format!(
             "{address} is an address of {} too: neighbours send to whichever answered last, and connections \
              of both break",
-            words::few(others.map(|host| site.name(host)))
+            few(others.map(|host| site.name(host)))
         );
         let host = site.view(accused);
         let mut addresses = host.routing.interfaces.iter().flat_map(|interface| &interface.addresses);

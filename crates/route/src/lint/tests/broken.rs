@@ -2,66 +2,16 @@
 //! broken there is one about that host.
 
 use clearstream_schema::{
-    fabric::{FabricFile, Multipath, ReturnPath},
+    fabric::{Multipath, ReturnPath, ReversePathFilter},
     routing::NexthopTarget,
 };
 use proptest::prelude::*;
 
 use super::*;
-use crate::{fabric, planner::Planner};
+use crate::{fabric::made::Shape, planner::Planner};
 
-fn made(gateways: usize, path: ReturnPath, multipath: Multipath, rp_filter: &str) -> Fabric {
-    let text = format!(
-        r#"
-schema = "clearstream.fabric"
-version = 1
-name = "made"
-[[network]]
-name = "a"
-prefixes = ["10.1.0.0/16", "fd01::/64"]
-[[network]]
-name = "b"
-prefixes = ["10.2.0.0/16", "fd02::/64"]
-[[class]]
-name = "g"
-role = "gateway"
-hosts = ["g[1-{gateways}]"]
-[[class.link]]
-network = "a"
-interface = "a0"
-addresses = ["10.1.0.1+", "fd01::1+"]
-[[class.link]]
-network = "b"
-interface = "b0"
-addresses = ["10.2.0.1+", "fd02::1+"]
-[[class]]
-name = "s"
-role = "storage"
-hosts = ["s[1-2]"]
-rp-filter = "{rp_filter}"
-[[class.link]]
-network = "b"
-interface = "b0"
-addresses = ["10.2.1.1+", "fd02::1:1+"]
-alias-addresses = ["10.2.2.1+", "fd02::2:1+"]
-[[class]]
-name = "c"
-role = "compute"
-hosts = ["c[1-3]"]
-rp-filter = "{rp_filter}"
-[[class.link]]
-network = "a"
-interface = "a0"
-addresses = ["10.1.1.1+", "fd01::1:1+"]
-[[route]]
-between = ["a", "b"]
-via = ["g"]
-"#
-    );
-    let mut file: FabricFile = toml::from_str(&text).unwrap();
-    file.routes[0].return_path = path;
-    file.routes[0].multipath = multipath;
-    fabric::parse(std::path::Path::new("made.toml"), &toml::to_string(&file).unwrap()).unwrap()
+fn made(gateways: usize, path: ReturnPath, multipath: Multipath, rp_filter: ReversePathFilter) -> Fabric {
+    Shape { rp_filter: Some(rp_filter), ..Shape::new(gateways, path, multipath) }.fabric()
 }
 
 fn planned(fabric: &Fabric) -> Vec<Subject> {
@@ -166,7 +116,9 @@ proptest! {
             ReturnPath::None, ReturnPath::Alias, ReturnPath::ConnectionMark, ReturnPath::EqualSeed,
         ]),
         multipath in prop::sample::select(vec![Multipath::Resilient, Multipath::Group, Multipath::Classic]),
-        rp_filter in prop::sample::select(vec!["off", "strict", "loose"]),
+        rp_filter in prop::sample::select(vec![
+            ReversePathFilter::Off, ReversePathFilter::Strict, ReversePathFilter::Loose,
+        ]),
         what in prop::sample::select(BREAKS.to_vec()),
         is_client: bool,
         is_whole: bool,
@@ -198,7 +150,7 @@ proptest! {
 /// A gateway that lacks an address by which the fabric makes it one.
 #[test]
 fn the_fabric_knows_whose_address_is_missing() {
-    let fabric = made(2, ReturnPath::Alias, Multipath::Group, "off");
+    let fabric = made(2, ReturnPath::Alias, Multipath::Group, ReversePathFilter::Off);
     let mut hosts = planned(&fabric);
     let gateway = hosts.iter_mut().find(|host| host.name == "g1").unwrap();
     let link = gateway.routing.interfaces.iter_mut().find(|it| it.name == "b0").unwrap();
@@ -211,7 +163,7 @@ fn the_fabric_knows_whose_address_is_missing() {
 /// Hosts of a class are walked once: many equal ones take no longer.
 #[test]
 fn many_hosts_are_walked_by_class() {
-    let mut file = made(4, ReturnPath::Alias, Multipath::Resilient, "off").file().clone();
+    let mut file = made(4, ReturnPath::Alias, Multipath::Resilient, ReversePathFilter::Off).file().clone();
     file.classes[1].hosts = vec!["s[1-8]".to_owned()];
     file.classes[2].hosts = vec!["c[1-56]".to_owned()];
     let fabric = Fabric::new(file).unwrap();

@@ -14,7 +14,8 @@ use std::{
     time::Duration,
 };
 
-use common::{Lab, TWO_HOSTS, children, clearstream, finish, program, run, signal};
+use clearstream_testkit::lab::two_hosts;
+use common::{Lab, children, clearstream, finish, program, run, signal};
 
 /// Longest that a run here may take.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -264,7 +265,7 @@ fn root_unreachable_network_ends_with_its_exit_code() {
 fn root_lab_with_an_unknown_congestion_control_is_a_mistake_of_its_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("robust-cc.toml");
-    let file = TWO_HOSTS.replace("NAME", "robust-cc");
+    let file = two_hosts("robust-cc", "mtu = 1500");
     fs::write(&path, file.replace("name = \"here\"", "name = \"here\"\ncongestion-control = \"nosuch\""))
         .unwrap();
     run(&["lab", "up", text(&path)]).refused(2, &["nosuch"]);
@@ -276,7 +277,7 @@ fn root_dead_host_of_a_lab_is_shown_and_titles_are_harmless() {
     let path = folder.path().join("robust-dead.toml");
     fs::write(
         &path,
-        TWO_HOSTS.replace("NAME", "robust-dead").replace("a lab of a test", "\\u001b[2Jtitle\\u202e"),
+        two_hosts("robust-dead", "mtu = 1500").replace("a lab of a test", "\\u001b[2Jtitle\\u202e"),
     )
     .unwrap();
     let lab = Lab::up(&path, "robust-dead");

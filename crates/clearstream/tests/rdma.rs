@@ -5,9 +5,6 @@
 mod common;
 #[path = "rdma/exchange.rs"]
 mod exchange;
-#[path = "../crates/iwarp/tests/wire/pcap.rs"]
-#[allow(dead_code, reason = "captures are read here and not written")]
-mod pcap;
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -16,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use clearstream_testkit::pcap;
 use common::{alive, assert_valid, children, clearstream, eventually, finish, run, signal};
 use serde_json::Value;
 

@@ -15,7 +15,7 @@ use serde_json::Value;
 /// Groups from the bottom up; a crate uses its own group and those below.
 const GROUPS: [&[&str]; 6] = [
     &["schema", "stats"],
-    &["sys", "netlink", "host", "control"],
+    &["sys", "netlink", "host", "control", "configfile", "testkit"],
     &["lab", "workload", "flow", "probe", "plan", "iwarp"],
     &["tune", "place", "route", "failover"],
     &["record", "study", "diagnose", "improve"],
@@ -180,6 +180,17 @@ fn the_bottom_uses_no_member() {
             dependencies(crates[name]).into_iter().filter(|used| crates.contains_key(folder(used))).collect();
         assert!(used.is_empty(), "{name} uses {used:?}");
     }
+}
+
+/// A dev-dependency of everybody; what it links itself is below all its users.
+#[test]
+fn only_tests_use_the_testkit() {
+    assert!(only_tests_use("clearstream-testkit"), "it is a dev-dependency");
+    let members: Vec<_> = dependencies(crates()["testkit"])
+        .into_iter()
+        .filter_map(|name| name.strip_prefix("clearstream-"))
+        .collect();
+    assert_eq!(members, ["schema", "sys"], "more would be a cycle for the tests of what is added");
 }
 
 #[test]

@@ -1,20 +1,19 @@
 //! Classic capture files with Ethernet, IPv4 and TCP: enough to put the streams
 //! of a capture together, and to write conversations that tshark reads.
 
-use std::collections::HashMap;
-use std::path::Path;
+use std::{collections::HashMap, path::Path};
 
 /// An end of a TCP connection.
-pub(crate) type End = ([u8; 4], u16);
+pub type End = ([u8; 4], u16);
 
 /// A connection out of a capture.
-pub(crate) struct Stream {
+pub struct Stream {
     /// Who connected.
-    pub(crate) client: End,
+    pub client: End,
     /// What the client sent and what the server sent, complete and in order.
-    pub(crate) sent: [Vec<u8>; 2],
+    pub sent: [Vec<u8>; 2],
     /// The same as it became complete: who (0: the client), up to which byte.
-    pub(crate) turns: Vec<(usize, usize)>,
+    pub turns: Vec<(usize, usize)>,
     /// Sequence numbers of the next bytes.
     next: [Option<u32>; 2],
     /// Segments that came early.
@@ -22,7 +21,7 @@ pub(crate) struct Stream {
 }
 
 /// The connections of a capture in the order in which they began.
-pub(crate) fn streams(path: &Path) -> Vec<Stream> {
+pub fn streams(path: &Path) -> Vec<Stream> {
     let file = std::fs::read(path).unwrap();
     let mut streams: Vec<Stream> = vec![];
     let mut known: HashMap<(End, End), usize> = HashMap::new();
@@ -123,7 +122,7 @@ impl<'a> Segment<'a> {
 
 /// Writes one connection: a handshake, then each message as a segment (more
 /// where it does not fit) of the client's or the server's.
-pub(crate) fn write(path: &Path, messages: &[(usize, Vec<u8>)]) {
+pub fn write(path: &Path, messages: &[(usize, Vec<u8>)]) {
     const LARGEST: usize = 60_000;
     let mut file = vec![];
     for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 262_144, 1] {

@@ -54,7 +54,7 @@ const ROWS: [Row; 11] = [
         // The defaults of Linux 6.18: receive 32 MiB, send 4 MiB.
         receive_most: "33554432",
         send_most: "4194304",
-        words: &["net.ipv4.tcp_wmem", "4.0 MiB"],
+        words: &["net.ipv4.tcp_wmem", "4 MiB"],
         ..row("wmem", "delay = \"8.5ms\"\nrate = \"10Gb/s\"\nbackend = \"delay-line\"", "", "send-buffer")
     },
     row("reader-sleeps", LONG, "--receiver-pause 20ms", "receiver-application"),

@@ -5,7 +5,7 @@ mod common;
 
 use std::path::{Path, PathBuf};
 
-use common::{Run, assert_valid, finish, program, run};
+use common::{Lab, Run, assert_valid, finish, program, run};
 use serde_json::Value;
 
 fn fixture(path: &str) -> String {
@@ -103,7 +103,7 @@ fn plans_for_a_captured_host() {
     arguments.extend(path);
     arguments.extend(["--out", out.to_str().unwrap()]);
     let shown = run(&arguments);
-    for part in ["- 4096 131072 33554432", "+ 4096 131072 170917888", "42.5 MB", "tune apply"] {
+    for part in ["- 4096 131072 33554432", "+ 4096 131072 170917888", "40.5 MiB", "tune apply"] {
         assert!(shown.ok().contains(part), "{part} in:\n{}", shown.stdout);
     }
     let plan: Value = serde_json::from_str(&std::fs::read_to_string(&out).unwrap()).unwrap();
@@ -148,11 +148,11 @@ fn a_captured_host_is_planned_for_as_the_live_one() {
     assert_eq!(live, captured);
 }
 
-/// Runs the program inside the lab's host `a`, with journals of its own.
+/// Runs the program inside the lab's host `here`, with journals of its own.
 fn inside(lab: &str, journals: &str, arguments: &[&str]) -> Run {
     let mut command = std::process::Command::new(program());
     command
-        .args(["lab", "exec", lab, "a", "--", program().to_str().unwrap()])
+        .args(["lab", "exec", lab, "here", "--", program().to_str().unwrap()])
         .args(arguments)
         .env("CLEARSTREAM_PLANS", journals)
         .stdin(std::process::Stdio::null())
@@ -161,51 +161,17 @@ fn inside(lab: &str, journals: &str, arguments: &[&str]) -> Run {
     finish(command.spawn().unwrap(), std::time::Duration::from_secs(30))
 }
 
-/// Takes the lab down however the test ends.
-struct Lab(String);
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        let _ = run(&["lab", "down", &self.0]);
-    }
-}
-
 #[test]
 fn root_applies_verifies_and_reverts_inside_a_lab() {
     let folder = tempfile::tempdir().unwrap();
     let name = format!("tune-{}", std::process::id());
-    let file = folder.path().join("lab.toml");
-    std::fs::write(
-        &file,
-        format!(
-            r#"schema = "clearstream.lab"
-version = 1
-name = "{name}"
-title = "a link to change settings on"
-
-[[host]]
-name = "a"
-
-[[host]]
-name = "b"
-
-[[link]]
-ends = [
-  {{ host = "a", interface = "eth0", addresses = ["10.83.0.1/24"] }},
-  {{ host = "b", interface = "eth0", addresses = ["10.83.0.2/24"] }},
-]
-"#
-        ),
-    )
-    .unwrap();
-    run(&["lab", "up", file.to_str().unwrap()]).ok();
-    let lab = Lab(name.clone());
+    let lab = Lab::of_two_hosts(folder.path(), &name);
     let journals = folder.path().join("journals");
     let journals = journals.to_str().unwrap();
     let plan = folder.path().join("plan.json");
     let plan = plan.to_str().unwrap();
     let wmem = || {
-        let run = run(&["lab", "exec", &name, "a", "--", "cat", "/proc/sys/net/ipv4/tcp_wmem"]);
+        let run = run(&["lab", "exec", &name, "here", "--", "cat", "/proc/sys/net/ipv4/tcp_wmem"]);
         run.ok().split_whitespace().map(str::to_owned).collect::<Vec<_>>()
     };
     let before = wmem();
@@ -217,7 +183,8 @@ ends = [
     assert!(applied["changed_count"].as_u64().unwrap() >= 2, "{applied}");
     // 2 x 85 MB / 0.85 = 200 MB in whole MiB, and twice that where the
     // namespace has taken BBR over from the machine.
-    let control = run(&["lab", "exec", &name, "a", "--", "cat", "/proc/sys/net/ipv4/tcp_congestion_control"]);
+    let control =
+        run(&["lab", "exec", &name, "here", "--", "cat", "/proc/sys/net/ipv4/tcp_congestion_control"]);
     let expected = if control.ok().starts_with("bbr") { "400556032" } else { "200278016" };
     assert_eq!(wmem()[2], expected);
     inside(&name, journals, &["tune", "verify", plan]).ok();

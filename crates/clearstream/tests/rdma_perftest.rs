@@ -4,9 +4,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 mod common;
-#[path = "../crates/iwarp/tests/wire/pcap.rs"]
-#[allow(dead_code, reason = "captures are read here and not written")]
-mod pcap;
 #[path = "rdma/perftest.rs"]
 mod perftest;
 

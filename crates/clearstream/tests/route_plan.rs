@@ -48,7 +48,7 @@ fn ends_with_the_documented_codes() {
     let place = format!("bad.toml:{line}: class[0].link[1].addresses: 5 IPv4 addresses for 6 hosts");
     run(&["route", "plan", path.to_str().unwrap()]).refused(2, &[&place]);
     run(&["route", "plan", "nowhere"]).refused(9, &["built in are gateways-6"]);
-    run(&["route", "plan", "gateways-6", "--host", "gw7"]).refused(9, &["did you mean gw"]);
+    run(&["route", "plan", "gateways-6", "--host", "gw7"]).refused(9, &["did you mean `gw"]);
     run(&["route", "plan", "gateways-6", "--class", "servers"]).refused(9, &["gateway, storage"]);
     run(&["route", "plan", "./nowhere.toml"]).refused(7, &["nowhere.toml"]);
     run(&["route", "plan", "gateways-6", "--flows", "0"]).refused_by_usage("--flows");

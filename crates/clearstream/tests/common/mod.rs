@@ -10,6 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clearstream_testkit::lab::two_hosts;
+
 /// How a run ended and what it wrote.
 pub struct Run {
     pub status: ExitStatus,
@@ -153,28 +155,6 @@ pub fn assert_valid(schema: &str, document: &serde_json::Value) {
     assert!(errors.is_empty(), "{errors:#?}");
 }
 
-/// The file of [`Lab::of_two_hosts`], with `NAME` for its name.
-pub const TWO_HOSTS: &str = r#"
-schema = "clearstream.lab"
-version = 1
-name = "NAME"
-title = "a lab of a test"
-[[host]]
-name = "here"
-[[host]]
-name = "there"
-[[link]]
-mtu = 1500
-[[link.ends]]
-host = "here"
-interface = "eth0"
-addresses = ["10.0.0.1/24", "fd00::1/64"]
-[[link.ends]]
-host = "there"
-interface = "eth0"
-addresses = ["10.0.0.2/24", "fd00::2/64"]
-"#;
-
 /// A lab of a test, taken down whatever happens.
 pub struct Lab(pub String);
 
@@ -185,11 +165,10 @@ impl Lab {
         Self(name.to_owned())
     }
 
-    /// Two hosts, `here` (10.0.0.1, fd00::1) and `there` (10.0.0.2, fd00::2), each
-    /// with `eth0` on one link.
+    /// The hosts of [`two_hosts`], with Ethernet's usual MTU.
     pub fn of_two_hosts(folder: &Path, name: &str) -> Self {
         let path = folder.join(format!("{name}.toml"));
-        std::fs::write(&path, TWO_HOSTS.replace("NAME", name)).unwrap();
+        std::fs::write(&path, two_hosts(name, "mtu = 1500")).unwrap();
         Self::up(&path, name)
     }
 }

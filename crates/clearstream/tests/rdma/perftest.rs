@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use crate::pcap::{self, Stream};
+use clearstream_testkit::pcap::{self, Stream};
 
 /// Long enough for a machine that does many things at once.
 const PATIENCE: Duration = Duration::from_secs(15);

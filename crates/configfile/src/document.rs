@@ -1,5 +1,4 @@
-//! Where in a TOML text a key stands, and which key stands where: for the
-//! messages of everything that reads a file somebody wrote.
+//! Where in a TOML text a key stands, and which key stands where.
 
 use std::ops::Range;
 
@@ -7,13 +6,13 @@ use toml::de::{DeTable, DeValue};
 
 /// Keys of a document, each with its place: `link[0].ends[1].host`.
 #[derive(Debug)]
-pub struct Document {
+pub(crate) struct Document {
     keys: Vec<(String, Range<usize>)>,
 }
 
 impl Document {
     /// Text that is not TOML has no keys.
-    pub fn read(text: &str) -> Self {
+    pub(crate) fn read(text: &str) -> Self {
         let mut keys = Vec::new();
         if let Ok(table) = DeTable::parse(text) {
             collect_table("", table.get_ref(), &mut keys);
@@ -23,7 +22,7 @@ impl Document {
 
     /// Where a key starts; of one that is absent, where what should have it
     /// starts.
-    pub fn offset_of(&self, key: &str) -> usize {
+    pub(crate) fn offset_of(&self, key: &str) -> usize {
         let mut key = key;
         loop {
             if let Some((_, place)) = self.keys.iter().find(|(name, _)| name == key) {
@@ -36,11 +35,11 @@ impl Document {
         }
     }
 
-    /// The innermost key around a place; `the file` outside of any.
-    pub fn key_at(&self, offset: usize) -> String {
+    /// The innermost key around a place.
+    pub(crate) fn key_at(&self, offset: usize) -> Option<String> {
         let around = self.keys.iter().filter(|(_, place)| place.start <= offset && offset <= place.end);
         let innermost = around.min_by_key(|(_, place)| place.end - place.start);
-        innermost.map_or_else(|| "the file".to_owned(), |(name, _)| name.clone())
+        innermost.map(|(name, _)| name.clone())
     }
 }
 
@@ -69,42 +68,7 @@ fn collect_value(name: &str, value: &DeValue<'_>, keys: &mut Vec<(String, Range<
 }
 
 /// Line of a byte offset, from 1.
-pub fn line_of(text: &str, offset: usize) -> usize {
+pub(crate) fn line_of(text: &str, offset: usize) -> usize {
     let before = text.as_bytes().get(..offset).unwrap_or(text.as_bytes());
     before.iter().filter(|&&byte| byte == b'\n').count() + 1
-}
-
-/// Adds what was probably meant to serde's "unknown field `a`, expected one of
-/// `b`, `c`".
-pub fn with_suggestion(message: &str) -> String {
-    let mut quoted = message.split('`').skip(1).step_by(2);
-    let (Some(wrong), true) = (quoted.next(), message.starts_with("unknown ")) else {
-        return message.to_owned();
-    };
-    match nearest(wrong, quoted) {
-        Some(meant) => format!("{message}: did you mean `{meant}`?"),
-        None => message.to_owned(),
-    }
-}
-
-/// The word nearest to `wrong`, when one is near.
-pub fn nearest<'a>(wrong: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let best = words.into_iter().map(|word| (distance(wrong, word), word)).min_by_key(|(edits, _)| *edits);
-    best.filter(|(edits, _)| *edits <= 2.max(wrong.len() / 3)).map(|(_, word)| word)
-}
-
-/// Levenshtein's distance: single-letter edits from one word to the other.
-fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (index, left) in one.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = index + 1;
-        for (column, right) in other.iter().enumerate() {
-            let replaced = diagonal + usize::from(left != *right);
-            diagonal = row[column + 1];
-            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
-        }
-    }
-    row[other.len()]
 }

@@ -11,36 +11,13 @@ use std::{
     time::Duration,
 };
 
+use clearstream_testkit::lab::two_hosts;
 use common::{Lab, alive, assert_valid, children, clearstream, eventually, finish, run, signal};
 
-/// Writes a lab file: two hosts, one link.
+/// Writes a lab file: two hosts, one link for jumbo frames.
 fn lab_file(folder: &Path, name: &str, link: &str) -> std::path::PathBuf {
     let path = folder.join(format!("{name}.toml"));
-    let text = format!(
-        r#"
-schema = "clearstream.lab"
-version = 1
-name = "{name}"
-title = "a lab of a test"
-[[host]]
-name = "here"
-congestion-control = "cubic"
-[[host]]
-name = "there"
-[[link]]
-mtu = 9000
-{link}
-[[link.ends]]
-host = "here"
-interface = "eth0"
-addresses = ["10.0.0.1/24", "fd79::1/64"]
-[[link.ends]]
-host = "there"
-interface = "eth0"
-addresses = ["10.0.0.2/24", "fd79::2/64"]
-"#
-    );
-    fs::write(&path, text).unwrap();
+    fs::write(&path, two_hosts(name, &format!("mtu = 9000\n{link}"))).unwrap();
     path
 }
 
@@ -197,9 +174,9 @@ fn root_an_ipv6_flow_carries_its_code_point_and_keeps_to_its_interface() {
     let _lab = Lab::up(&lab_file(folder.path(), "e2e-ipv6", ""), "e2e-ipv6");
     // AF11 (RFC 2597) is code point 10; the receiving kernel counts by itself.
     let rules = "table ip6 t { chain c { type filter hook input priority 0; \
-                 ip6 saddr fd79::1 ip6 dscp af11 tcp flags & (syn | ack) == ack counter; }; }";
+                 ip6 saddr fd00::1 ip6 dscp af11 tcp flags & (syn | ack) == ack counter; }; }";
     run(&["lab", "exec", "e2e-ipv6", "there", "--", "nft", rules]).ok();
-    let options = ["--lab", "e2e-ipv6", "--address", "fd79::2", "--duration", "500ms", "--warm-up", "0s"];
+    let options = ["--lab", "e2e-ipv6", "--address", "fd00::2", "--duration", "500ms", "--warm-up", "0s"];
     let flow = |interface: &str| {
         run(&[&["flow"], &options[..], &["--dscp", "10", "--bind-interface", interface, "--json"]].concat())
     };

@@ -1,0 +1,185 @@
+//! Numbers, counts and lists as people read them in tables and sentences: the
+//! same quantity reads the same in every output. What is typed by people or
+//! stored is exact instead: [`crate::ByteCount`], [`crate::BitRate`], [`crate::TimeSpan`].
+//!
+//! Rates have decimal prefixes, memory has binary ones; quantities keep three
+//! significant digits.
+
+use std::fmt::Display;
+
+const KIBI: f64 = 1024.0;
+
+/// Bits per second: `12.3 Gb/s`.
+pub fn rate(bps: f64) -> String {
+    if bps == 0.0 {
+        return "0 b/s".to_owned();
+    }
+    scaled(bps, 1e3, &["b/s", "kb/s", "Mb/s", "Gb/s", "Tb/s"])
+}
+
+/// Bytes: `38.5 MiB`. Sizes that are set are whole numbers of their unit, and
+/// read so: `64 KiB`.
+pub fn bytes(count: u64) -> String {
+    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let whole = UNITS.iter().enumerate().rev().find_map(|(power, unit)| {
+        let scale = 1_u64 << (10 * power);
+        (count.is_multiple_of(scale) && (1..1024).contains(&(count / scale)))
+            .then(|| format!("{} {unit}", count / scale))
+    });
+    whole.unwrap_or_else(|| match count {
+        0 => "0 B".to_owned(),
+        _ => scaled(count as f64, KIBI, &UNITS),
+    })
+}
+
+/// Nanoseconds: `17.0 ms`.
+pub fn time(nanoseconds: u64) -> String {
+    match nanoseconds {
+        0..1_000 => format!("{nanoseconds} ns"),
+        _ => scaled(nanoseconds as f64, 1e3, &["ns", "us", "ms", "s"]),
+    }
+}
+
+/// Seconds of something that takes minutes: `2 min 05 s`.
+pub fn long_time(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min {:02} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {:02} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+/// Three significant digits, at most two decimals, and all digits of more than
+/// a thousand: `1.23`, `12.3`, `1234`.
+pub fn three_digits(value: f64) -> String {
+    let decimals = match value.abs() {
+        size if size >= 99.95 => 0,
+        size if size >= 9.995 => 1,
+        _ => 2,
+    };
+    format!("{value:.decimals$}")
+}
+
+/// In the unit that leaves the fewest digits before the point. The digits that
+/// are shown decide: 999.96 Mb/s are 1.00 Gb/s.
+fn scaled(value: f64, step: f64, units: &[&str]) -> String {
+    let (last, smaller) = units.split_last().unwrap_or((&"", &[]));
+    let mut value = value;
+    for unit in smaller {
+        if shown(value.abs()) < step {
+            return format!("{} {unit}", three_digits(value));
+        }
+        value /= step;
+    }
+    format!("{} {last}", three_digits(value))
+}
+
+/// As [`three_digits`] shows a number of hundreds.
+fn shown(value: f64) -> f64 {
+    if value >= 99.95 { value.round() } else { value }
+}
+
+/// `1 trial`, `3 trials`.
+pub fn count<N: Display + PartialEq + From<u8>>(number: N, noun: &str) -> String {
+    let s = if number == N::from(1) { "" } else { "s" };
+    format!("{number} {noun}{s}")
+}
+
+/// `first, second and third`.
+pub fn list<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
+    let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
+    match &items[..] {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
+/// The first four and how many more: `a, b, c, d and 12 more`. Five are all named.
+pub fn few<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
+    const NAMED: usize = 4;
+    let mut items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
+    if items.len() > NAMED + 1 {
+        let more = items.len() - NAMED;
+        items.truncate(NAMED);
+        items.push(format!("{more} more"));
+    }
+    list(items)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_keep_three_digits() {
+        for (bps, text) in [
+            (19e9, "19.0 Gb/s"),
+            (12.34e9, "12.3 Gb/s"),
+            (1.234e9, "1.23 Gb/s"),
+            (345.6e6, "346 Mb/s"),
+            // What is shown decides about the unit.
+            (999.4e6, "999 Mb/s"),
+            (999.96e6, "1.00 Gb/s"),
+            (9.996e9, "10.0 Gb/s"),
+            (99.96e9, "100 Gb/s"),
+            (2.5e15, "2500 Tb/s"),
+            (8.0, "8.00 b/s"),
+            (0.0, "0 b/s"),
+            (-1.5e9, "-1.50 Gb/s"),
+        ] {
+            assert_eq!(rate(bps), text);
+        }
+    }
+
+    #[test]
+    fn whole_sizes_are_exact_and_others_keep_three_digits() {
+        for (count, text) in [
+            (0, "0 B"),
+            (1, "1 B"),
+            (1023, "1023 B"),
+            (1024, "1 KiB"),
+            (1 << 16, "64 KiB"),
+            (100 << 20, "100 MiB"),
+            (3 << 29, "1.50 GiB"),
+            // 19 Gb/s over 17 ms, printed as 40.38 MB in the 40GE report.
+            (40_375_000, "38.5 MiB"),
+            ((1 << 20) - 1, "1.00 MiB"),
+            (u64::MAX, "16.0 EiB"),
+        ] {
+            assert_eq!(bytes(count), text);
+        }
+    }
+
+    #[test]
+    fn times_keep_three_digits() {
+        for (ns, text) in [
+            (0, "0 ns"),
+            (850, "850 ns"),
+            (1_500, "1.50 us"),
+            (150_000, "150 us"),
+            (999_960, "1.00 ms"),
+            (17_030_000, "17.0 ms"),
+            (2_500_000_000, "2.50 s"),
+            (90_000_000_000, "90.0 s"),
+        ] {
+            assert_eq!(time(ns), text);
+        }
+        assert_eq!(long_time(59), "59 s");
+        assert_eq!(long_time(125), "2 min 05 s");
+        assert_eq!(long_time(7_260), "2 h 01 min");
+    }
+
+    #[test]
+    fn counts_and_lists_read_as_sentences() {
+        assert_eq!(
+            [count(1_usize, "trial"), count(0_u32, "trial"), count(3_u64, "trial")],
+            ["1 trial", "0 trials", "3 trials"]
+        );
+        assert_eq!(list([1, 2, 3]), "1, 2 and 3");
+        assert_eq!(list(["one"]), "one");
+        assert_eq!(list::<&str>([]), "");
+        assert_eq!(few(1..=5), "1, 2, 3, 4 and 5");
+        assert_eq!(few(1..=9), "1, 2, 3, 4 and 5 more");
+    }
+}
