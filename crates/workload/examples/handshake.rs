@@ -19,7 +19,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_lab::RunningLab;
 use clearstream_schema::{
     TimeSpan,
     control::{Failure, FailureKind},

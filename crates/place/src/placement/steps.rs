@@ -109,7 +109,7 @@ impl<'a> Steps<'a> {
             && self.nic.combined_channels.or(self.nic.receive_channels).is_none()
         {
             self.advice.push(format!(
-                "the channels of {} cannot be read here: its {} queues are left as they are, and the first {count} \
+                "the channels of {} cannot be read here: its {} queues are left as they are, and the first {queue_count} \
                  are placed",
                 self.nic.name, self.nic.receive_queue_count
             ));

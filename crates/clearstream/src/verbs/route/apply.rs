@@ -6,7 +6,7 @@ use std::path::Path;
 use clearstream_host::HostRoot;
 use clearstream_plan::{Applied, Options};
 use clearstream_route::{guard::Danger, probe_kernel};
-use clearstream_schema::plan::Plan;
+use clearstream_schema::{human::count, plan::Plan};
 use clearstream_sys::file;
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ use crate::{
     exit::CommandError,
     guarded::{Allowed, Guard, settle},
     output,
-    verbs::tune::change::{asked, count, permitting, read_plan, show_plan, telling},
+    verbs::tune::change::{asked, permitting, read_plan, show_plan, telling},
 };
 
 /// Make this host route as the fabric plans it, all or nothing, with a journal

@@ -5,13 +5,12 @@ use clearstream_host::HostRoot;
 use clearstream_netlink::RouteSocket;
 use clearstream_plan::{Options, plan_of, trials, verify};
 use clearstream_route::effective;
-use clearstream_schema::plan::Verification;
+use clearstream_schema::{human::count, plan::Verification};
 
 use super::{here::Planned, revert::newest};
 use crate::{
     exit::CommandError,
     output::{self, tune},
-    verbs::tune::change::count,
 };
 
 /// Compare what a fabric plans for this host, or a journal, with what is in

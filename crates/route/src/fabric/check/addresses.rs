@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, net::IpAddr};
 
+use clearstream_configfile::{Fault, fault};
 use clearstream_schema::prefix::Prefix;
 
 use crate::fabric::{
