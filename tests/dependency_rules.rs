@@ -16,7 +16,7 @@ use serde_json::Value;
 const GROUPS: [&[&str]; 6] = [
     &["schema", "stats"],
     &["sys", "netlink", "host", "control"],
-    &["lab", "flow", "probe", "plan", "iwarp"],
+    &["lab", "flow", "probe", "plan", "iwarp", "rdma"],
     &["tune", "place", "route"],
     &["record", "study", "diagnose", "improve"],
     &["report", "clearstream"],

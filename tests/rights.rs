@@ -20,14 +20,12 @@ use std::{
     time::Duration,
 };
 
-use clearstream::{
-    endpoints::agent_command,
-    rdma::{
-        agreement::{Carries, Opening},
-        near,
-    },
-};
+use clearstream::endpoints::agent_command;
 use clearstream_control::{Peer, PeerError, encoding, spawn};
+use clearstream_rdma::{
+    client,
+    negotiation::{Carries, Opening},
+};
 use clearstream_schema::{
     TimeSpan,
     control::{Cookie, FailureKind, Reply, Request},
@@ -156,7 +154,7 @@ fn strangers_are_dropped_by_the_far_end_of_an_agent_and_disturb_no_test() {
     let stop = AtomicBool::new(false);
     let summary = std::thread::scope(|scope| {
         let test =
-            scope.spawn(|| near::run(address, cookie, RdmaOperation::Send, &config, &stop, &mut |_| {}));
+            scope.spawn(|| client::run(address, cookie, RdmaOperation::Send, &config, &stop, &mut |_| {}));
         let strangers = scope.spawn(|| {
             for bytes in strange.iter().cycle().take(60) {
                 is_dropped(TcpStream::connect(address).unwrap(), bytes);

@@ -7,13 +7,11 @@ use clearstream_control::{EventSender, Handler, agent::CAPTURE_CHUNK_BYTES, enco
 use clearstream_flow::FlowAgent;
 use clearstream_host::{HostRoot, capture};
 use clearstream_probe::Responder;
+use clearstream_rdma::server::{Expected, FarEnd};
 use clearstream_route::wire::WireAgent;
 use clearstream_schema::control::{AgentEvent, Cookie, Failure, FailureKind, Reply, Request};
 
-use crate::{
-    guarded::controller::Plans,
-    rdma::server::{Expected, FarEnd},
-};
+use crate::guarded::controller::Plans;
 
 /// An agent's state: what is open for tests.
 #[derive(Debug, Default)]

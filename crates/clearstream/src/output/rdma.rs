@@ -1,6 +1,7 @@
 //! RDMA for people: what is in force, a line per size, and what to know; pings,
 //! and what a far end has done.
 
+use clearstream_rdma::{perftest::server::Served, rping, server::Told};
 use clearstream_schema::rdma::{
     PingSummary, RdmaConfig, RdmaEffective, RdmaLatency, RdmaOperation, RdmaProgress, RdmaRate, RdmaResult,
     RdmaSide, RdmaSummary, RdmaWait,
@@ -10,7 +11,6 @@ use super::{
     Paint,
     quantity::{bytes, rate, time},
 };
-use crate::rdma::{perftest::server::Served, rping, server::Told};
 
 /// What is in force, before the first line.
 pub fn settings(operation: RdmaOperation, config: &RdmaConfig, effective: &RdmaEffective) -> String {

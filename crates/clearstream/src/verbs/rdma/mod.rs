@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use clap::Subcommand;
 use clearstream_control::{Peer, encoding};
+use clearstream_rdma::{RdmaError, negotiation::Cookie};
 use clearstream_schema::{
     control::{Reply, Request},
     rdma::RdmaOperation,
@@ -16,7 +17,6 @@ use clearstream_schema::{
 use crate::{
     endpoints::{agent_command, resolve},
     exit::CommandError,
-    rdma::{RdmaError, agreement::Cookie},
 };
 
 /// RDMA over TCP in software: ping, bandwidth, latency. No card, no module.

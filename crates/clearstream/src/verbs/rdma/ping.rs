@@ -5,6 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clearstream_rdma::{
+    RdmaError,
+    rping::{self, client as ping_client, server::PingService},
+    server::Service,
+};
 use clearstream_schema::rdma::{PING_LEAST_BYTES, PING_MOST_BYTES, PingConfig, PingSummary};
 use serde::Serialize;
 
@@ -13,7 +18,6 @@ use crate::{
     exit::CommandError,
     interrupt,
     output::{self, Paint, progress::Progress, rdma},
-    rdma::{RdmaError, ping_client, ping_server::PingService, rping, server::Service},
 };
 
 /// Exchange pings as rping does, so that rping can be the other end.

@@ -8,21 +8,17 @@ use std::{
 
 use clap::ValueEnum;
 use clearstream_control::rate::{Admission, LogLimit};
+use clearstream_rdma::{
+    perftest::{self, Program},
+    rping::{self, server::PingService},
+    server::{Server, Service, Told},
+};
 use clearstream_schema::{
     ByteCount,
     rdma::{RdmaOperation, RdmaProgress},
 };
 
-use crate::{
-    exit::CommandError,
-    interrupt, output,
-    rdma::{
-        perftest::{self, Program},
-        ping_server::PingService,
-        rping,
-        server::{Server, Service, Told},
-    },
-};
+use crate::{exit::CommandError, interrupt, output};
 
 /// Be the far end of pings and measurements.
 #[derive(Debug, clap::Args)]

@@ -2,6 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use clearstream_rdma::{
+    RdmaError,
+    client::{self, Event},
+    negotiation::Shape,
+    perftest::{self, Program},
+    rping,
+};
 use clearstream_schema::{
     ByteCount,
     rdma::{RdmaConfig, RdmaOperation, RdmaSummary},
@@ -13,13 +20,6 @@ use crate::{
     exit::CommandError,
     interrupt,
     output::{self, Paint, progress::Progress, rdma},
-    rdma::{
-        RdmaError,
-        agreement::Shape,
-        near::{self, Event},
-        perftest::{self, Program},
-        rping,
-    },
 };
 
 /// Measure bandwidth or latency of one operation.
@@ -63,7 +63,7 @@ impl TransferArgs {
             perftest::client::run(address, operation, &config, &stop, &mut watch)
         } else {
             let cookie = cookie.unwrap_or_else(rand::random);
-            near::run(address, cookie, operation, &config, &stop, &mut watch)
+            client::run(address, cookie, operation, &config, &stop, &mut watch)
         };
         let summary = view.finish(summary)?;
         if self.json {

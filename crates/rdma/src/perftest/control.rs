@@ -8,10 +8,10 @@ use clearstream_iwarp::{
     work::{Completed, Completion, Data, Operation, ReceiveRequest, SendRequest},
 };
 
-use super::words::{CYCLE, INTRODUCTION_BYTES, Introduction, LINE, MTU, VERSION, version};
-use crate::rdma::{
+use super::format::{CYCLE, INTRODUCTION_BYTES, Introduction, LINE, MTU, VERSION, version};
+use crate::{
+    blocking::{Waited, Wire},
     error::RdmaError,
-    wire::{Waited, Wire},
 };
 
 /// How long the other end may take for its next word, while it has nothing to

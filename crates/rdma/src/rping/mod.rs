@@ -7,6 +7,9 @@
 //! go; the server Writes the text there and sends a go-ahead. Go-aheads have
 //! the size of an advert and nothing in them.
 
+pub mod client;
+pub mod server;
+
 use clearstream_iwarp::stag::Stag;
 
 /// Bytes of an advert and of a go-ahead.

@@ -1,6 +1,8 @@
 //! The listening side: pings and tests come to one port, and private data
 //! tells them apart.
 
+pub mod session;
+
 use std::{
     net::{IpAddr, SocketAddr},
     panic::{AssertUnwindSafe, catch_unwind},
@@ -15,11 +17,11 @@ use std::{
 
 use clearstream_iwarp::verbs::{Incoming, Listener, ProtectionDomain, Rnic, RnicOptions};
 
-use super::{
-    agreement::{Carries, Cookie, Opening, Private},
+use crate::{
     error::RdmaError,
-    far, perftest, ping_server,
-    ping_server::PingService,
+    negotiation::{Carries, Cookie, Opening, Private},
+    perftest,
+    rping::server::{self as ping_server, PingService},
 };
 
 /// How often it is looked whether to stop.
@@ -62,7 +64,7 @@ pub enum Told<'a> {
         /// Whose.
         peer: SocketAddr,
         /// What was done.
-        served: far::Served,
+        served: session::Served,
     },
     /// A client of perftest has left.
     Perftest {
@@ -254,7 +256,7 @@ impl Shared<'_> {
         }
         self.start(scope, "test", move || {
             let peer = request.peer;
-            let served = far::serve(&self.server.domain, request, &arrivals, self.stop);
+            let served = session::serve(&self.server.domain, request, &arrivals, self.stop);
             *self.active.lock().unwrap_or_else(PoisonError::into_inner) = None;
             self.ended(peer, served, |served| (Told::Tested { peer, served }, false));
         })

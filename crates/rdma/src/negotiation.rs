@@ -5,7 +5,7 @@ use clearstream_iwarp::{stag::Stag, work::Remote};
 use clearstream_schema::rdma::{RdmaConfig, RdmaOperation, RdmaWait};
 use serde::{Deserialize, Serialize};
 
-use super::error::RdmaError;
+use crate::error::RdmaError;
 
 /// First bytes of the private data of every connection of a test.
 const MAGIC: [u8; 16] = *b"clearstream rdma";

@@ -18,10 +18,10 @@ use clearstream_iwarp::{
 };
 use clearstream_schema::rdma::RdmaOperation;
 
-use crate::rdma::{
+use crate::{
+    data_queue_pairs::{Lanes, Purpose, batch, request_id, split_id},
     error::RdmaError,
-    lanes::{Lanes, Purpose, batch, request_id, split_id},
-    traffic::data,
+    generator::bandwidth::data,
 };
 
 /// How long nothing may move.

@@ -8,17 +8,17 @@
 //! ([`traffic`], [`latency`]), and a last word on the first connection ends
 //! the test. Sizes and counts are never told: people give both ends the same.
 
+pub mod bandwidth;
 pub mod client;
 pub mod control;
+pub mod format;
 pub mod intake;
 pub mod latency;
 pub mod server;
-pub mod traffic;
-pub mod words;
 
 use clearstream_schema::rdma::RdmaOperation;
 
-use super::agreement::Shape;
+use crate::negotiation::Shape;
 
 /// Port of perftest.
 pub const PORT: u16 = 18_515;

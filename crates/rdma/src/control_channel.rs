@@ -7,10 +7,10 @@ use clearstream_iwarp::{
     work::{Completed, Completion, Data, Operation, ReceiveRequest, SendRequest},
 };
 
-use super::{
-    agreement::Message,
+use crate::{
+    blocking::{Waited, Wire},
     error::RdmaError,
-    wire::{Waited, Wire},
+    negotiation::Message,
 };
 
 /// Bytes of the longest message.

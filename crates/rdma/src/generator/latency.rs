@@ -14,12 +14,12 @@ use std::{
 use clearstream_iwarp::work::{Operation, SendRequest};
 use clearstream_schema::rdma::RdmaOperation;
 
-use super::{
-    agreement::{Advert, announces_writes},
+use crate::{
+    data_queue_pairs::{Batch, Lanes, Purpose, batch, request_id, split_id},
     error::RdmaError,
-    lanes::{Batch, Lanes, Purpose, batch, request_id, split_id},
+    generator::bandwidth::data,
+    negotiation::{Advert, announces_writes},
     samples::Samples,
-    traffic::data,
 };
 
 /// Every one of so many messages of a queue pair asks for a completion: the

@@ -18,17 +18,17 @@ use clearstream_schema::{
 
 use super::{
     Program, RECEIVES,
+    bandwidth::{Counts, Flow},
     control::Control,
+    format::{Introduction, Report},
     latency::Exchange,
     shape,
-    traffic::{Counts, Flow},
-    words::{Introduction, Report},
 };
-use crate::rdma::{
-    agreement::Shape,
+use crate::{
+    client::{Event, effective, notices},
+    data_queue_pairs::{End, Lanes, open_rnic},
     error::RdmaError,
-    lanes::{End, Lanes, open_rnic},
-    near::{Event, effective, notices},
+    negotiation::Shape,
     samples::{cpu_ns, nanoseconds},
 };
 

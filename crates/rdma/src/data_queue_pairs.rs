@@ -12,10 +12,10 @@ use clearstream_iwarp::{
 };
 use clearstream_schema::rdma::{RdmaConfig, RdmaProgress, RdmaWait};
 
-use super::{
-    agreement::{Advert, Opening, Shape, welcome},
+use crate::{
+    blocking::{self, ending},
     error::RdmaError,
-    wire::{self, ending},
+    negotiation::{Advert, Opening, Shape, welcome},
 };
 
 /// Completions taken at once.
@@ -189,7 +189,7 @@ impl Lanes {
     ) -> Result<(), RdmaError> {
         for (pair, place) in self.pairs.iter().zip(&mut self.established) {
             if place.is_none() {
-                *place = Some(wire::connect(pair, peer, options, stop)?);
+                *place = Some(blocking::connect(pair, peer, options, stop)?);
                 break;
             }
         }

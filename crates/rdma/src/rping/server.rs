@@ -9,10 +9,10 @@ use clearstream_iwarp::{
 
 use clearstream_schema::rdma::PING_MOST_BYTES;
 
-use super::{
+use crate::{
+    blocking::{Waited, Wire},
     error::RdmaError,
     rping::{self, ADVERT_BYTES, Advert},
-    wire::{Waited, Wire},
 };
 
 /// How long a client may take within a round.

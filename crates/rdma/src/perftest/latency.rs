@@ -12,11 +12,11 @@ use std::{
 use clearstream_iwarp::work::{Operation, Remote, SendRequest};
 use clearstream_schema::rdma::RdmaOperation;
 
-use crate::rdma::{
+use crate::{
+    data_queue_pairs::{Batch, Lanes, Purpose, batch, request_id, split_id},
     error::RdmaError,
-    lanes::{Batch, Lanes, Purpose, batch, request_id, split_id},
+    generator::bandwidth::data,
     samples::Samples,
-    traffic::data,
 };
 
 /// The queue pair.

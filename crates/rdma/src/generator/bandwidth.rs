@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use clearstream_iwarp::work::{Completed, Completion, Data, InlineData, Operation, SendRequest};
 use clearstream_schema::rdma::RdmaOperation;
 
-use super::{
-    agreement::Advert,
+use crate::{
+    data_queue_pairs::{Batch, Lanes, Purpose, request_id, split_id},
     error::RdmaError,
-    lanes::{Batch, Lanes, Purpose, request_id, split_id},
+    negotiation::Advert,
 };
 
 /// Bytes of the Read that ends a round.

@@ -19,7 +19,7 @@ use clearstream_iwarp::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::error::RdmaError;
+use crate::error::RdmaError;
 
 /// Requests outstanding on each queue of a wire.
 const DEPTH: u32 = 16;

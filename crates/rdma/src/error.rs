@@ -1,4 +1,4 @@
-//! What can go wrong in an RDMA test, and the exit code of each.
+//! What can go wrong in an RDMA test, in a measurement or a ping.
 
 use std::{io, net::SocketAddr};
 
@@ -6,7 +6,6 @@ use clearstream_iwarp::{
     memory::MemoryError,
     verbs::{ConnectError, VerbsError},
 };
-use clearstream_schema::ExitCode;
 
 /// Why an RDMA test did not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -82,40 +81,11 @@ pub enum RdmaError {
 }
 
 impl RdmaError {
-    /// The documented exit code.
+    /// Options that this host cannot carry out: other options would do.
     #[must_use]
-    pub fn exit_code(&self) -> ExitCode {
-        match self {
-            Self::Option(_) => ExitCode::Usage,
-            Self::Connect { source } => match source {
-                ConnectError::Tcp { .. } => ExitCode::Unreachable,
-                ConnectError::Option(_) | ConnectError::Reads { .. } => ExitCode::Usage,
-                ConnectError::State(_) => ExitCode::Internal,
-                ConnectError::System { .. } => ExitCode::Unsupported,
-                _ => ExitCode::Refused,
-            },
-            Self::Refused { .. } | Self::OtherPeer { .. } => ExitCode::Refused,
-            Self::Lost { .. } => ExitCode::PeerLost,
-            Self::Listen { source, .. } | Self::Verbs(source) => verbs(source),
-            Self::Memory(_) | Self::Thread(_) => ExitCode::Unsupported,
-            Self::Fault(_) => ExitCode::Internal,
-            Self::Mismatch(_) => ExitCode::Partial,
-            Self::Stopped | Self::StoppedConnecting { .. } => ExitCode::Interrupted,
-        }
+    pub fn is_option(&self) -> bool {
+        matches!(self, Self::Option(_) | Self::Verbs(VerbsError::Core { .. } | VerbsError::Range { .. }))
     }
-}
-
-fn verbs(error: &VerbsError) -> ExitCode {
-    match error {
-        VerbsError::Core { .. } | VerbsError::Range { .. } => ExitCode::Usage,
-        VerbsError::System { source, .. } if in_use(source) => ExitCode::Refused,
-        VerbsError::System { .. } => ExitCode::Unsupported,
-        _ => ExitCode::Internal,
-    }
-}
-
-fn in_use(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable)
 }
 
 impl From<ConnectError> for RdmaError {

@@ -15,15 +15,15 @@ use clearstream_schema::{
     },
 };
 
-use super::{
-    agreement::{Carries, Cookie, Message, Opening, Report, Round, Shape, welcome},
-    channel::Channel,
+use crate::{
+    control_channel::Channel,
+    data_queue_pairs::{End, Lanes, batch, connect_options, open_rnic},
     error::RdmaError,
-    lanes::{End, Lanes, batch, connect_options, open_rnic},
-    latency,
+    generator::Workload,
+    generator::bandwidth::Traffic,
+    generator::latency,
+    negotiation::{Carries, Cookie, Message, Opening, Report, Round, Shape, welcome},
     samples::{cpu_ns, nanoseconds},
-    traffic::Traffic,
-    workload::Workload,
 };
 
 /// How long the far end may take for an answer that needs no measuring.

@@ -12,12 +12,12 @@ use clearstream_iwarp::{
 };
 use clearstream_schema::rdma::{PING_LEAST_BYTES, PING_MOST_BYTES, PingConfig, PingSummary};
 
-use super::{
-    agreement::{Carries, Cookie, Opening},
+use crate::{
+    blocking::{Waited, Wire},
     error::RdmaError,
+    negotiation::{Carries, Cookie, Opening},
     rping::{self, ADVERT_BYTES, Advert},
     samples::{Samples, nanoseconds},
-    wire::{Waited, Wire},
 };
 
 /// How long a server may take for each of its steps.

@@ -9,20 +9,17 @@ use std::{
 };
 
 use clearstream_iwarp::verbs::{Incoming, ProtectionDomain};
-use clearstream_schema::{
-    ExitCode,
-    rdma::{RdmaConfig, RdmaOperation},
-};
+use clearstream_schema::rdma::{RdmaConfig, RdmaOperation};
 
-use super::{
-    agreement::{Message, Report, Shape},
-    channel::Channel,
+use crate::{
+    control_channel::Channel,
+    data_queue_pairs::{End, Lanes, accept_options, batch, open_rnic},
     error::RdmaError,
-    lanes::{End, Lanes, accept_options, batch, open_rnic},
-    latency::PingPong,
+    generator::Workload,
+    generator::bandwidth::Traffic,
+    generator::latency::PingPong,
+    negotiation::{Message, Report, Shape},
     samples::{cpu_ns, nanoseconds},
-    traffic::Traffic,
-    workload::Workload,
 };
 
 /// How long the near end may take for an answer that needs no person.
@@ -76,7 +73,7 @@ pub fn serve(
     let mut lanes = match opened {
         Ok(lanes) => lanes,
         Err(error) => {
-            let option = error.exit_code() == ExitCode::Usage;
+            let option = error.is_option();
             channel.say(&Message::Refused { reason: error.to_string(), option })?;
             channel.close(FAREWELL);
             return Err(error);

@@ -16,14 +16,14 @@ use super::{
     Program,
     client::{introduce, own_introductions},
     control::{Control, Heard, PATIENCE},
+    format::{FIGURE_BYTES, FIGURES, INTRODUCTION_BYTES, Introduction, Report},
     intake::Intake,
     latency::Exchange,
     shape,
-    words::{FIGURE_BYTES, FIGURES, INTRODUCTION_BYTES, Introduction, Report},
 };
-use crate::rdma::{
+use crate::{
+    data_queue_pairs::{Batch, End, Lanes, batch, open_rnic},
     error::RdmaError,
-    lanes::{Batch, End, Lanes, batch, open_rnic},
     samples::nanoseconds,
     server::Told,
 };

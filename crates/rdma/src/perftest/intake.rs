@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use clearstream_iwarp::work::{Data, Operation, Remote, SendRequest};
 use clearstream_schema::rdma::RdmaRate;
 
-use crate::rdma::{
+use crate::{
+    data_queue_pairs::{BATCH, Batch, Lanes, Purpose, batch, request_id, split_id},
     error::RdmaError,
-    lanes::{BATCH, Batch, Lanes, Purpose, batch, request_id, split_id},
     samples::nanoseconds,
 };
 

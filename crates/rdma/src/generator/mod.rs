@@ -1,13 +1,16 @@
 //! What the rounds of a test measure: as many messages as pass, or one after
 //! the other.
 
+pub mod bandwidth;
+pub mod latency;
+
 use clearstream_schema::rdma::RdmaOperation;
 
-use super::{
-    agreement::Advert,
-    lanes::{End, Lanes},
-    latency::PingPong,
-    traffic::Traffic,
+use crate::{
+    data_queue_pairs::{End, Lanes},
+    generator::bandwidth::Traffic,
+    generator::latency::PingPong,
+    negotiation::Advert,
 };
 
 /// One end's part in the rounds of a test.
