@@ -1,120 +1,118 @@
-//! Messages of a test: JSON in Sends on a connection of their own.
+//! Control channel of a measurement: JSON messages in Sends on a connection of
+//! their own.
 
 use std::{sync::atomic::AtomicBool, time::Duration};
 
 use clearstream_iwarp::{
-    verbs::{Access, ProtectionDomain, Region},
+    verbs::{Access, Region},
     work::{Completed, Completion, Data, Operation, ReceiveRequest, SendRequest},
 };
 
 use crate::{
-    blocking::{Waited, Wire},
+    blocking::{BlockingQueuePair, Wait},
     error::RdmaError,
     negotiation::Message,
 };
 
-/// Bytes of the longest message.
+/// Length of the longest message.
 const MESSAGE_BYTES: u32 = 8192;
-/// Places for messages, each way: neither end says more than two before it is
-/// answered.
-const PLACES: u32 = 4;
-/// Ids of requests that send begin here; those that receive have the number of
-/// their place.
-const SENDS: u64 = 1 << 32;
+/// Message slots of each direction: no end sends more than two messages before
+/// it gets a reply.
+const SLOTS: u32 = 4;
+/// Id of send requests; the id of a receive is its slot.
+const SEND_ID: u64 = 1 << 32;
 
-/// The connection that messages go over.
+/// One end of a control channel.
 #[derive(Debug)]
-pub struct Channel {
-    wire: Wire,
-    /// Places for receiving, then for sending.
+pub(crate) struct ControlChannel {
+    queue_pair: BlockingQueuePair,
+    /// Slots for receiving, then for sending.
     memory: Region,
-    /// Messages sent.
-    said: u64,
+    sent_count: u64,
 }
 
-impl Channel {
+impl ControlChannel {
     /// A channel that is not connected yet.
     ///
     /// # Errors
     /// The RNIC's.
-    pub fn new(domain: &ProtectionDomain) -> Result<Self, RdmaError> {
-        let wire = Wire::new(domain)?;
-        let length = 2 * PLACES as usize * MESSAGE_BYTES as usize;
-        let memory = Region::new(domain, length, Access::LOCAL_WRITE)?;
-        let channel = Self { wire, memory, said: 0 };
-        for place in 0..PLACES {
-            channel.post_receive(u64::from(place))?;
+    pub(crate) fn open() -> Result<Self, RdmaError> {
+        let queue_pair = BlockingQueuePair::open()?;
+        let length = 2 * SLOTS as usize * MESSAGE_BYTES as usize;
+        let memory = Region::new(queue_pair.domain(), length, Access::LOCAL_WRITE)?;
+        let channel = Self { queue_pair, memory, sent_count: 0 };
+        for slot in 0..SLOTS {
+            channel.post_receive(u64::from(slot))?;
         }
         Ok(channel)
     }
 
-    /// The wire below, to connect or accept.
-    pub fn wire(&mut self) -> &mut Wire {
-        &mut self.wire
+    /// The queue pair, to connect or accept.
+    pub(crate) fn queue_pair(&mut self) -> &mut BlockingQueuePair {
+        &mut self.queue_pair
     }
 
-    /// Says something.
+    /// Sends a message.
     ///
     /// # Errors
-    /// A connection that is over.
-    pub fn say(&mut self, message: &Message) -> Result<(), RdmaError> {
+    /// A closed connection.
+    pub(crate) fn send(&mut self, message: &Message) -> Result<(), RdmaError> {
         let text = serde_json::to_vec(message).map_err(|error| RdmaError::Fault(error.to_string()))?;
         let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
         if length > MESSAGE_BYTES {
-            return Err(RdmaError::Fault(format!("a message of {length} bytes between the ends of a test")));
+            return Err(RdmaError::Fault(format!("a control message of {length} bytes")));
         }
-        let place = PLACES as usize + (self.said % u64::from(PLACES)) as usize;
-        self.said += 1;
-        let offset = place * MESSAGE_BYTES as usize;
+        let slot = SLOTS as usize + (self.sent_count % u64::from(SLOTS)) as usize;
+        self.sent_count += 1;
+        let offset = slot * MESSAGE_BYTES as usize;
         self.memory.write(offset, &text);
         let data = Data::Gather([self.memory.segment(offset, length)].into_iter().collect());
-        self.wire.send(SendRequest {
-            id: SENDS,
+        self.queue_pair.send(SendRequest {
+            id: SEND_ID,
             operation: Operation::Send { data, solicited: false, invalidate: None },
             signaled: true,
             fence: false,
         })
     }
 
-    /// What was said, if there is something.
+    /// The next message, if one has arrived.
     ///
     /// # Errors
-    /// A connection that is over, or words that are not understood.
-    pub fn try_hear(&mut self) -> Result<Option<Message>, RdmaError> {
-        while let Some(waited) = self.wire.try_next()? {
-            if let Some(message) = self.heard(waited)? {
+    /// A closed connection or an invalid message.
+    pub(crate) fn try_receive(&mut self) -> Result<Option<Message>, RdmaError> {
+        while let Some(wait) = self.queue_pair.try_next()? {
+            if let Some(message) = self.message(wait)? {
                 return Ok(Some(message));
             }
         }
         Ok(None)
     }
 
-    /// Waits for what is said.
+    /// Waits for the next message.
     ///
     /// # Errors
-    /// A connection that is over, silence for longer than `limit`, words that
-    /// are not understood, or the flag to stop.
-    pub fn hear(&mut self, limit: Option<Duration>, stop: &AtomicBool) -> Result<Message, RdmaError> {
+    /// A closed connection, no message within `timeout`, an invalid message, or
+    /// the stop flag.
+    pub(crate) fn receive(&mut self, timeout: Duration, stop: &AtomicBool) -> Result<Message, RdmaError> {
         loop {
-            let waited = self.wire.wait(limit, stop)?;
-            if let Some(message) = self.heard(waited)? {
+            let wait = self.queue_pair.wait(Some(timeout), stop)?;
+            if let Some(message) = self.message(wait)? {
                 return Ok(message);
             }
         }
     }
 
-    /// Waits for what is said, however long that takes; `None` when the other
-    /// end has left in order.
+    /// Waits for the next message without timeout; `None` when the peer has
+    /// closed the connection gracefully.
     ///
     /// # Errors
-    /// A connection that broke, words that are not understood, or the flag to
-    /// stop.
-    pub fn hear_or_end(&mut self, stop: &AtomicBool) -> Result<Option<Message>, RdmaError> {
+    /// A lost connection, an invalid message, or the stop flag.
+    pub(crate) fn receive_or_close(&mut self, stop: &AtomicBool) -> Result<Option<Message>, RdmaError> {
         loop {
-            match self.wire.wait(None, stop)? {
-                Waited::Over(ending) if ending.orderly => return Ok(None),
-                waited => {
-                    if let Some(message) = self.heard(waited)? {
+            match self.queue_pair.wait(None, stop)? {
+                Wait::Closed(closure) if closure.graceful => return Ok(None),
+                wait => {
+                    if let Some(message) = self.message(wait)? {
                         return Ok(Some(message));
                     }
                 }
@@ -122,35 +120,39 @@ impl Channel {
         }
     }
 
-    /// Ends the connection in order.
-    pub fn close(self, limit: Duration) {
-        self.wire.close(limit);
+    /// Closes the connection gracefully.
+    pub(crate) fn close(self, timeout: Duration) {
+        self.queue_pair.close(timeout);
     }
 
-    fn heard(&self, waited: Waited) -> Result<Option<Message>, RdmaError> {
-        let completion = match waited {
-            Waited::Done(completion) if completion.completed == Completed::Receive => completion,
-            Waited::Done(_) => return Ok(None),
-            Waited::Over(ending) => return Err(self.wire.lost(ending.reason)),
-            Waited::Late => return Err(self.wire.lost("it is silent")),
+    fn message(&self, wait: Wait) -> Result<Option<Message>, RdmaError> {
+        let completion = match wait {
+            Wait::Completed(completion) if completion.completed == Completed::Receive => completion,
+            Wait::Completed(_) => return Ok(None),
+            Wait::Closed(closure) => return Err(self.queue_pair.lost(closure.reason)),
+            Wait::TimedOut => return Err(self.queue_pair.lost("timeout on the control channel")),
         };
-        let message = self.read(&completion)?;
+        let message = self.decode(&completion)?;
         self.post_receive(completion.id)?;
         Ok(Some(message))
     }
 
-    fn read(&self, completion: &Completion) -> Result<Message, RdmaError> {
+    fn decode(&self, completion: &Completion) -> Result<Message, RdmaError> {
         let offset = completion.id as usize * MESSAGE_BYTES as usize;
         let text = self.memory.to_vec(offset, completion.bytes as usize);
         serde_json::from_slice(&text).map_err(|error| RdmaError::OtherPeer {
-            peer: self.wire.peer(),
+            peer: self.queue_pair.peer(),
             expected: "clearstream of this version",
-            seen: format!("{} bytes that are none of its messages ({error})", text.len()),
+            seen: format!(
+                "a control message of {} bytes that is invalid at column {}",
+                text.len(),
+                error.column()
+            ),
         })
     }
 
-    fn post_receive(&self, place: u64) -> Result<(), RdmaError> {
-        let segment = self.memory.segment(place as usize * MESSAGE_BYTES as usize, MESSAGE_BYTES);
-        self.wire.receive(ReceiveRequest { id: place, segments: [segment].into_iter().collect() })
+    fn post_receive(&self, slot: u64) -> Result<(), RdmaError> {
+        let segment = self.memory.segment(slot as usize * MESSAGE_BYTES as usize, MESSAGE_BYTES);
+        self.queue_pair.receive(ReceiveRequest { id: slot, segments: [segment].into_iter().collect() })
     }
 }

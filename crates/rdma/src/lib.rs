@@ -1,23 +1,29 @@
-//! Bandwidth and latency of RDMA Send, Write and Read over software iWARP.
+//! Bandwidth and latency of RDMA Send, Write and Read over software iWARP, and
+//! rping.
 //!
-//! - [`client`] measures against a [`server`] of this crate. Both negotiate by
-//!   messages ([`negotiation`], [`control_channel`]) on a connection of their own
-//!   and then exchange data over other queue pairs ([`data_queue_pairs`]): as many
-//!   messages as pass, or one after the other ([`generator`]).
-//! - [`perftest`] is the protocol of perftest's programs, both roles.
+//! - [`measure`] is the client of a measurement and [`Server`] the server. They
+//!   negotiate by messages on a control channel (modules `negotiation`,
+//!   `control_channel`) and generate load on data queue pairs
+//!   (`data_queue_pairs`, `generator`).
+//! - [`perftest`] is the protocol of perftest's programs, both roles, around the
+//!   same load generator.
 //! - [`rping`] is the protocol of librdmacm's rping, both roles.
 #![forbid(unsafe_code)]
 
-pub mod blocking;
-pub mod client;
-pub mod control_channel;
-pub mod data_queue_pairs;
-pub mod error;
-pub mod generator;
-pub mod negotiation;
+mod blocking;
+mod client;
+mod control_channel;
+mod data_queue_pairs;
+mod error;
+mod generator;
+mod negotiation;
 pub mod perftest;
 pub mod rping;
-pub mod samples;
-pub mod server;
+mod samples;
+mod server;
+mod summary;
 
+pub use client::{Event, measure};
 pub use error::RdmaError;
+pub use negotiation::{Cookie, validate};
+pub use server::{BackgroundServer, ExpectedPeer, Served, Server, ServerEvent, ServerOptions};

@@ -1,271 +1,340 @@
-//! What the two ends of a test say to each other: private data that opens
-//! connections, messages on the first of them, and the limits of both.
+//! Negotiation of a measurement between client and server: private data of
+//! connection requests, messages of the control channel, memory and queue
+//! sizes with their limits.
 
-use clearstream_iwarp::{stag::Stag, work::Remote};
-use clearstream_schema::rdma::{RdmaConfig, RdmaOperation, RdmaWait};
+use std::{net::SocketAddr, time::Duration};
+
+use clearstream_iwarp::{
+    stag::Stag,
+    verbs::{AcceptOptions, ConnectOptions},
+    work::Remote,
+};
+use clearstream_schema::rdma::{RdmaConfig, RdmaOperation};
 use serde::{Deserialize, Serialize};
 
-use crate::error::RdmaError;
+use crate::error::{RdmaError, peer_text};
 
-/// First bytes of the private data of every connection of a test.
+/// First bytes of the private data of every connection of a measurement.
 const MAGIC: [u8; 16] = *b"clearstream rdma";
-/// Grows when the messages change.
+/// Version of the private data and of the messages.
 const VERSION: u8 = 1;
-/// Random bytes that connections of one test have in common.
-pub const COOKIE_BYTES: usize = 16;
-/// Codes of what a connection carries.
-const MESSAGES: u8 = 0;
+/// Length of a [`Cookie`].
+const COOKIE_BYTES: usize = 16;
+/// Codes of a connection's purpose.
+const CONTROL: u8 = 0;
 const DATA: u8 = 1;
-const PINGS: u8 = 2;
-/// Bytes of an [`Opening`].
-const OPENING_BYTES: usize = MAGIC.len() + 2 + COOKIE_BYTES + 2;
+const PING: u8 = 2;
+/// Length of an encoded [`ConnectionRequest`].
+const REQUEST_BYTES: usize = MAGIC.len() + 2 + COOKIE_BYTES + 2;
 
-/// Most queue pairs of a test.
-const MOST_QUEUE_PAIRS: u16 = 1024;
-/// Most requests in flight on a queue pair.
-const MOST_DEPTH: u32 = 16_384;
-/// Most bytes of a message.
-const MOST_BYTES: u64 = 1 << 30;
-/// Memory that one end registers for a test, at most.
-const MOST_MEMORY_BYTES: u64 = 2 << 30;
-/// Memory for messages that are compared one by one.
+const MAX_QUEUE_PAIRS: u16 = 1024;
+/// Work requests in flight on a queue pair.
+const MAX_DEPTH: u32 = 16_384;
+const MAX_MESSAGE_BYTES: u64 = 1 << 30;
+/// Memory that one end registers for a measurement.
+const MAX_MEMORY_BYTES: u64 = 2 << 30;
+/// Memory for messages that are verified one by one.
 const VERIFIED_MEMORY_BYTES: u64 = 64 << 20;
 
-/// Random bytes of a test.
+/// Random bytes that the connections of one measurement have in common.
 pub type Cookie = [u8; COOKIE_BYTES];
 
-/// What a connection is for: the private data of its request.
+/// Private data of a connection request: measurement and purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Opening {
-    /// Of the test.
-    pub cookie: Cookie,
-    /// What it carries.
-    pub carries: Carries,
+pub(crate) struct ConnectionRequest {
+    pub(crate) cookie: Cookie,
+    pub(crate) purpose: ConnectionPurpose,
 }
 
-/// What a connection carries.
+/// Purpose of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Carries {
-    /// The messages of a test.
-    Messages,
-    /// Data, on the queue pair of this number.
+pub(crate) enum ConnectionPurpose {
+    /// Control channel of a measurement.
+    Control,
+    /// Data, on the queue pair of this index.
     Data(u16),
-    /// Pings.
-    Pings,
+    /// Pings ([`crate::rping`]).
+    Ping,
 }
 
-impl Opening {
-    /// The private data.
-    #[must_use]
-    pub fn encode(self) -> Vec<u8> {
-        let mut bytes = MAGIC.to_vec();
-        let (kind, lane) = match self.carries {
-            Carries::Messages => (MESSAGES, 0),
-            Carries::Data(lane) => (DATA, lane),
-            Carries::Pings => (PINGS, 0),
+impl ConnectionRequest {
+    /// Encodes the private data.
+    pub(crate) fn encode(self) -> Vec<u8> {
+        let (kind, index) = match self.purpose {
+            ConnectionPurpose::Control => (CONTROL, 0),
+            ConnectionPurpose::Data(index) => (DATA, index),
+            ConnectionPurpose::Ping => (PING, 0),
         };
+        let mut bytes = MAGIC.to_vec();
         bytes.extend([VERSION, kind]);
         bytes.extend(self.cookie);
-        bytes.extend(lane.to_be_bytes());
+        bytes.extend(index.to_be_bytes());
         bytes
     }
+}
 
-    /// What private data says: nothing that we know, another version, or an
-    /// opening.
-    #[must_use]
-    pub fn decode(bytes: &[u8]) -> Private {
-        let Some(rest) = bytes.strip_prefix(&MAGIC) else { return Private::Other };
-        let (Some(&[version, kind]), true) = (rest.first_chunk(), bytes.len() == OPENING_BYTES) else {
-            return Private::Version;
+/// Decoded private data of a connection request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PrivateData {
+    /// Request of this version.
+    Request(ConnectionRequest),
+    /// Request of another version of this program.
+    OtherVersion,
+    /// Absent, or of another program.
+    Foreign,
+}
+
+impl PrivateData {
+    /// Decodes the private data of a connection request.
+    pub(crate) fn decode(bytes: &[u8]) -> Self {
+        let Some(rest) = bytes.strip_prefix(&MAGIC) else { return Self::Foreign };
+        let (Some(&[version, kind]), true) = (rest.first_chunk(), bytes.len() == REQUEST_BYTES) else {
+            return Self::OtherVersion;
         };
         if version != VERSION {
-            return Private::Version;
+            return Self::OtherVersion;
         }
         let mut cookie = [0; COOKIE_BYTES];
         cookie.copy_from_slice(&rest[2..2 + COOKIE_BYTES]);
-        let number = u16::from_be_bytes([rest[COOKIE_BYTES + 2], rest[COOKIE_BYTES + 3]]);
-        let carries = match kind {
-            MESSAGES => Carries::Messages,
-            DATA => Carries::Data(number),
-            PINGS => Carries::Pings,
-            _ => return Private::Version,
+        let index = u16::from_be_bytes([rest[COOKIE_BYTES + 2], rest[COOKIE_BYTES + 3]]);
+        let purpose = match kind {
+            CONTROL => ConnectionPurpose::Control,
+            DATA => ConnectionPurpose::Data(index),
+            PING => ConnectionPurpose::Ping,
+            _ => return Self::OtherVersion,
         };
-        Private::Ours(Self { cookie, carries })
+        Self::Request(ConnectionRequest { cookie, purpose })
     }
 }
 
-/// What private data turned out to be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Private {
-    /// Of a test.
-    Ours(Opening),
-    /// Of a test, by a program of another version.
-    Version,
-    /// Of some other program, or none.
-    Other,
-}
-
-/// Private data of an accepted connection: how the near end knows who is there.
-#[must_use]
-pub fn welcome() -> Vec<u8> {
+/// Private data of an accepted connection, by which a client recognizes the
+/// server.
+pub(crate) fn accept_private_data() -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     bytes.push(VERSION);
     bytes
 }
 
-/// Messages on the first connection of a test, near end's and far end's.
+/// Options of the client's connections.
+pub(crate) fn connect_options(config: &RdmaConfig, request: ConnectionRequest) -> ConnectOptions {
+    ConnectOptions {
+        private_data: request.encode(),
+        ird: config.outstanding_reads,
+        ord: config.outstanding_reads,
+        crc: !config.no_crc,
+        markers: config.markers,
+        revision: config.revision,
+        large_fpdus: config.large_fpdus,
+        // The server is this program, which takes data right after its reply.
+        settle: Some(Duration::ZERO),
+        ..ConnectOptions::default()
+    }
+}
+
+/// Options of the server's connections.
+pub(crate) fn accept_options(config: &RdmaConfig) -> AcceptOptions {
+    AcceptOptions {
+        private_data: accept_private_data(),
+        ird: config.outstanding_reads,
+        ord: config.outstanding_reads,
+        crc: !config.no_crc,
+        markers: config.markers,
+        large_fpdus: config.large_fpdus,
+        ..AcceptOptions::default()
+    }
+}
+
+/// Messages of the control channel, in JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Message {
-    /// Near: what is to be done.
-    Open {
-        /// What.
-        operation: RdmaOperation,
-        /// How.
-        config: Box<RdmaConfig>,
-    },
-    /// Far: it can be done; the other connections may come.
+pub(crate) enum Message {
+    /// Client: requests a measurement.
+    Open { operation: RdmaOperation, config: Box<RdmaConfig> },
+    /// Server: accepts; the data connections may come.
     Welcome,
-    /// Far: it can not be done, or has failed, in words for people.
-    Refused {
-        /// Why.
-        reason: String,
-        /// An option is what cannot be done.
-        option: bool,
-    },
-    /// Both: all connections are there, and here is my memory.
+    /// Server: rejects or has failed. `option`: another option would do.
+    Refused { reason: String, option: bool },
+    /// Both: all data connections are established; the own memory.
     Memory(Advert),
-    /// Near: prepare a round.
-    Prepare(Round),
-    /// Far: prepared.
+    /// Client: prepare a run.
+    Prepare(Run),
+    /// Server: the run is prepared.
     Ready,
-    /// Near: I have sent all of mine.
+    /// Client: has stopped sending.
     Finish,
-    /// Far: the round, as I saw it.
+    /// Server: its results of the run.
     Report(Report),
 }
 
-/// Where each queue pair's memory is; that of number `n` begins `n` times the
-/// stride after the first.
+impl Message {
+    /// The name of the message, for errors.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Open { .. } => "open",
+            Self::Welcome => "welcome",
+            Self::Refused { .. } => "refused",
+            Self::Memory(_) => "memory",
+            Self::Prepare(_) => "prepare",
+            Self::Ready => "ready",
+            Self::Finish => "finish",
+            Self::Report(_) => "report",
+        }
+    }
+
+    /// The error of a message that is not the `expected` one.
+    pub(crate) fn unexpected(self, peer: SocketAddr, expected: &str) -> RdmaError {
+        match self {
+            Self::Refused { reason, option: true } => {
+                RdmaError::Option(format!("{peer}: {}", peer_text(&reason)))
+            }
+            Self::Refused { reason, option: false } => {
+                RdmaError::Refused { peer, reason: peer_text(&reason) }
+            }
+            other => RdmaError::OtherPeer {
+                peer,
+                expected: "clearstream of this version",
+                seen: format!("message \"{}\" instead of \"{expected}\"", other.name()),
+            },
+        }
+    }
+}
+
+/// Registered memory of one end; the part of queue pair `n` begins `n` strides
+/// after the address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Advert {
-    /// Tag of what may be read.
-    pub source_stag: u32,
-    /// Its first byte.
-    pub source_address: u64,
-    /// Bytes between two queue pairs' parts of it.
-    pub source_stride: u64,
-    /// Tag of what may be written.
-    pub sink_stag: u32,
-    /// Its first byte.
-    pub sink_address: u64,
-    /// Bytes between two queue pairs' parts of it.
-    pub sink_stride: u64,
+pub(crate) struct Advert {
+    /// Tag of the memory that may be read.
+    pub(crate) source_stag: u32,
+    pub(crate) source_address: u64,
+    /// Bytes between the parts of two queue pairs.
+    pub(crate) source_stride: u64,
+    /// Tag of the memory that may be written.
+    pub(crate) sink_stag: u32,
+    pub(crate) sink_address: u64,
+    /// Bytes between the parts of two queue pairs.
+    pub(crate) sink_stride: u64,
+}
+
+/// The peer's memory of one queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RemoteMemory {
+    /// May be read.
+    pub(crate) source: Remote,
+    /// May be written.
+    pub(crate) sink: Remote,
 }
 
 impl Advert {
-    /// Where a queue pair's message may be read.
-    #[must_use]
-    pub fn source(&self, lane: usize) -> Remote {
-        let address = self.source_address.wrapping_add(self.source_stride.wrapping_mul(lane as u64));
-        Remote { stag: Stag(self.source_stag), address }
-    }
-
-    /// Where a queue pair's messages may be written.
-    #[must_use]
-    pub fn sink(&self, lane: usize) -> Remote {
-        let address = self.sink_address.wrapping_add(self.sink_stride.wrapping_mul(lane as u64));
-        Remote { stag: Stag(self.sink_stag), address }
+    /// Memory of each of so many queue pairs. The RNIC checks every access, so
+    /// that a wrong advert ends the connection and nothing else.
+    pub(crate) fn of_queue_pairs(&self, count: usize) -> Vec<RemoteMemory> {
+        let place = |stag, address: u64, stride: u64, qp: u64| Remote {
+            stag: Stag(stag),
+            address: address.wrapping_add(stride.wrapping_mul(qp)),
+        };
+        (0..count as u64)
+            .map(|qp| RemoteMemory {
+                source: place(self.source_stag, self.source_address, self.source_stride, qp),
+                sink: place(self.sink_stag, self.sink_address, self.sink_stride, qp),
+            })
+            .collect()
     }
 }
 
-/// One size, once: as warm-up, or to be measured.
+/// One run: messages of one size, as warm-up or measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Round {
-    /// Bytes of a message.
-    pub size: u64,
+pub(crate) struct Run {
+    /// Message size in bytes.
+    pub(crate) size: u64,
 }
 
-/// What the far end has to say about a round.
+/// Server's results of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
-    /// Messages that it sent, wrote or read itself.
-    pub sent: u64,
-    /// From its first request until all was in the receiver's memory.
-    pub elapsed_ns: u64,
-    /// CPU time of its process.
-    pub cpu_ns: u64,
-    /// Messages, or memory, that were not as they should be; `None` when they
-    /// were not compared.
-    pub mismatches: Option<u64>,
+pub(crate) struct Report {
+    /// Messages that the server itself sent, wrote or read.
+    pub(crate) sent: u64,
+    /// From the server's first request until all was in the client's memory.
+    pub(crate) elapsed_ns: u64,
+    /// CPU time of the server's process.
+    pub(crate) cpu_ns: u64,
+    /// Messages or memory that differed from what was sent; `None` when not
+    /// verified.
+    pub(crate) mismatches: Option<u64>,
 }
 
-/// Memory and queues that both ends make for a test.
+/// Memory and queue sizes of both ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shape {
-    /// Bytes of one message's place, a multiple of 64.
-    pub slot_bytes: u64,
-    /// Places for arriving messages, each used by one request at a time when
-    /// messages are compared.
-    pub slots: u32,
-    /// Requests in flight on a queue pair.
-    pub depth: u32,
-    /// A completion is asked for with every one of so many requests.
-    pub signal_every: u32,
-    /// Queue pairs.
-    pub lanes: u16,
+pub(crate) struct Layout {
+    /// Bytes of a message slot, a multiple of 64.
+    pub(crate) slot_bytes: u64,
+    /// Slots for arriving messages of a queue pair; messages in flight share
+    /// one unless they are verified.
+    pub(crate) slots: u32,
+    /// Work requests in flight on a queue pair.
+    pub(crate) depth: u32,
+    /// One in so many work requests is signaled.
+    pub(crate) signal_interval: u32,
+    pub(crate) queue_pairs: u16,
 }
 
-impl Shape {
-    /// What a configuration needs.
+/// Receives beyond the depth, for credit messages. At most
+/// `depth / signal_interval + 1` of these are on their way.
+const CREDIT_RECEIVES: u32 = 9;
+
+impl Layout {
+    /// The layout that a configuration needs.
     ///
     /// # Errors
-    /// A configuration that makes no sense, or needs more memory than either
-    /// end gives.
-    pub fn of(config: &RdmaConfig, operation: RdmaOperation) -> Result<Self, RdmaError> {
+    /// An invalid configuration, or more memory than an end may register.
+    pub(crate) fn new(config: &RdmaConfig, operation: RdmaOperation) -> Result<Self, RdmaError> {
         check(config)?;
-        let lanes = u64::from(config.queue_pairs);
+        let queue_pairs = u64::from(config.queue_pairs);
         let slot_bytes = config.size.largest().next_multiple_of(64);
         let mut depth = if config.latency { 1 } else { config.depth };
-        let compared = config.verify && operation != RdmaOperation::Write;
-        if compared {
-            let fitting = (VERIFIED_MEMORY_BYTES / slot_bytes / lanes).max(1);
+        let verified = config.verify && operation != RdmaOperation::Write;
+        if verified {
+            let fitting = (VERIFIED_MEMORY_BYTES / slot_bytes / queue_pairs).max(1);
             depth = depth.min(u32::try_from(fitting).unwrap_or(u32::MAX));
         }
-        let slots = if compared { depth + CREDIT_RECEIVES } else { 1 };
-        let memory = lanes * slot_bytes * (u64::from(slots) + 1);
-        if memory > MOST_MEMORY_BYTES {
+        let slots = if verified { depth + CREDIT_RECEIVES } else { 1 };
+        let memory = queue_pairs * slot_bytes * (u64::from(slots) + 1);
+        if memory > MAX_MEMORY_BYTES {
             return Err(RdmaError::Option(format!(
-                "{lanes} queue pairs with messages of {} need {memory} bytes of memory at each end, and \
-                 {MOST_MEMORY_BYTES} is the most: choose fewer, or smaller messages",
+                "{queue_pairs} queue pairs with messages of {} need {memory} bytes of memory at each end, and \
+                 {MAX_MEMORY_BYTES} is the most: choose fewer, or smaller messages",
                 config.size
             )));
         }
-        Ok(Self { slot_bytes, slots, depth, signal_every: (depth / 4).max(1), lanes: config.queue_pairs })
+        let signal_interval = (depth / 4).max(1);
+        Ok(Self { slot_bytes, slots, depth, signal_interval, queue_pairs: config.queue_pairs })
     }
 
     /// Receives that are posted on each queue pair.
-    #[must_use]
-    pub fn receives(&self) -> u32 {
+    pub(crate) fn receives(&self) -> u32 {
         self.depth + CREDIT_RECEIVES
     }
 }
 
-/// Receives beyond the depth: for the messages that say how many more Sends
-/// may come. There are at most `depth / signal_every + 1` of them on the way.
-const CREDIT_RECEIVES: u32 = 9;
+/// Validates a configuration without side effect: rejects what is invalid on
+/// every host, or needs more memory than an end may register.
+///
+/// # Errors
+/// [`RdmaError::Option`] with a suggested correction.
+pub fn validate(config: &RdmaConfig, operation: RdmaOperation) -> Result<(), RdmaError> {
+    Layout::new(config, operation).map(drop)
+}
 
-/// Refuses what makes no sense, in words that say what to write instead.
 fn check(config: &RdmaConfig) -> Result<(), RdmaError> {
     let fail = |reason: String| Err(RdmaError::Option(reason));
-    if config.size.0.is_empty() || config.size.0.iter().any(|size| size.0 == 0 || size.0 > MOST_BYTES) {
+    let valid = 1..=MAX_MESSAGE_BYTES;
+    if config.size.0.is_empty() || !config.size.0.iter().all(|size| valid.contains(&size.0)) {
         return fail(format!("a message of {} bytes: choose 1 B to 1 GiB", config.size));
     }
-    if config.queue_pairs == 0 || config.queue_pairs > MOST_QUEUE_PAIRS {
-        return fail(format!("{} queue pairs: choose 1 to {MOST_QUEUE_PAIRS}", config.queue_pairs));
+    if config.queue_pairs == 0 || config.queue_pairs > MAX_QUEUE_PAIRS {
+        return fail(format!("{} queue pairs: choose 1 to {MAX_QUEUE_PAIRS}", config.queue_pairs));
     }
-    if config.depth == 0 || config.depth > MOST_DEPTH {
-        return fail(format!("a depth of {}: choose 1 to {MOST_DEPTH}", config.depth));
+    if config.depth == 0 || config.depth > MAX_DEPTH {
+        return fail(format!("a depth of {}: choose 1 to {MAX_DEPTH}", config.depth));
     }
     if !(1..=2).contains(&config.revision) {
         return fail(format!("MPA revision {}: choose 1 or 2", config.revision));
@@ -282,13 +351,6 @@ fn check(config: &RdmaConfig) -> Result<(), RdmaError> {
     Ok(())
 }
 
-/// Whether each Write of a latency test is followed by immediate data: its
-/// receiver sleeps and cannot look at its memory.
-#[must_use]
-pub fn announces_writes(config: &RdmaConfig) -> bool {
-    config.wait() == RdmaWait::Sleep
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -302,67 +364,81 @@ mod tests {
     }
 
     #[test]
-    fn an_opening_is_read_as_it_was_written_and_nothing_else_is_one() {
-        for carries in [Carries::Messages, Carries::Data(0), Carries::Data(513), Carries::Pings] {
-            let opening = Opening { cookie: *b"0123456789abcdef", carries };
-            assert_eq!(Opening::decode(&opening.encode()), Private::Ours(opening));
+    fn a_connection_request_is_decoded_as_it_was_encoded_and_nothing_else_is_one() {
+        use ConnectionPurpose::{Control, Data, Ping};
+        for purpose in [Control, Data(0), Data(513), Ping] {
+            let request = ConnectionRequest { cookie: *b"0123456789abcdef", purpose };
+            assert_eq!(PrivateData::decode(&request.encode()), PrivateData::Request(request));
         }
-        let mut bytes = Opening { cookie: [7; 16], carries: Carries::Messages }.encode();
-        assert_eq!(Opening::decode(&[]), Private::Other);
-        assert_eq!(Opening::decode(b"rping or so"), Private::Other);
-        assert_eq!(Opening::decode(&bytes[..20]), Private::Version);
+        let mut bytes = ConnectionRequest { cookie: [7; 16], purpose: Control }.encode();
+        assert_eq!(PrivateData::decode(&[]), PrivateData::Foreign);
+        assert_eq!(PrivateData::decode(b"rping or so"), PrivateData::Foreign);
+        assert_eq!(PrivateData::decode(&bytes[..20]), PrivateData::OtherVersion);
         bytes[16] = 9;
-        assert_eq!(Opening::decode(&bytes), Private::Version);
+        assert_eq!(PrivateData::decode(&bytes), PrivateData::OtherVersion);
     }
 
     #[test]
     fn fits_the_private_data_of_the_least_peer() {
         // Linux takes 256 bytes, 4 of which revision 2 uses.
-        assert!(Opening { cookie: [0; 16], carries: Carries::Data(1) }.encode().len() <= 252);
-        assert!(welcome().len() <= 252);
+        let request = ConnectionRequest { cookie: [0; 16], purpose: ConnectionPurpose::Data(1) };
+        assert!(request.encode().len() <= 252);
+        assert!(accept_private_data().len() <= 252);
     }
 
     #[test]
-    fn messages_that_are_compared_have_a_place_each() {
+    fn an_unexpected_message_is_named_and_a_long_refusal_is_cut() {
+        let peer = SocketAddr::from(([127, 0, 0, 1], 7174));
+        let error = Message::Finish.unexpected(peer, "ready").to_string();
+        assert!(error.contains("message \"finish\" instead of \"ready\""), "{error}");
+        for option in [false, true] {
+            let refused = Message::Refused { reason: "no\n".repeat(4000), option };
+            let error = refused.unexpected(peer, "welcome").to_string();
+            assert!(error.len() < 500 && error.lines().count() == 1, "{error}");
+        }
+    }
+
+    #[test]
+    fn messages_that_are_verified_have_a_slot_each() {
         let mut asked = config(1 << 20);
         asked.depth = 128;
-        let shape = Shape::of(&asked, RdmaOperation::Send).unwrap();
-        assert_eq!((shape.depth, shape.slots), (128, 1));
+        let layout = Layout::new(&asked, RdmaOperation::Send).unwrap();
+        assert_eq!((layout.depth, layout.slots), (128, 1));
         asked.verify = true;
-        let shape = Shape::of(&asked, RdmaOperation::Send).unwrap();
-        assert_eq!((shape.depth, shape.slots), (64, 73), "64 MiB of messages");
-        let shape = Shape::of(&asked, RdmaOperation::Write).unwrap();
-        assert_eq!((shape.depth, shape.slots), (128, 1), "a Write is compared at the end");
+        let layout = Layout::new(&asked, RdmaOperation::Send).unwrap();
+        assert_eq!((layout.depth, layout.slots), (64, 73), "64 MiB of messages");
+        let layout = Layout::new(&asked, RdmaOperation::Write).unwrap();
+        assert_eq!((layout.depth, layout.slots), (128, 1), "a Write is verified at the end");
         asked.latency = true;
-        assert_eq!(Shape::of(&asked, RdmaOperation::Send).unwrap().depth, 1);
+        assert_eq!(Layout::new(&asked, RdmaOperation::Send).unwrap().depth, 1);
     }
 
     #[test]
-    fn refuses_what_makes_no_sense() {
-        let refused = |change: fn(&mut RdmaConfig)| {
-            let mut asked = config(64);
-            change(&mut asked);
-            Shape::of(&asked, RdmaOperation::Write).unwrap_err().to_string()
+    fn invalid_configurations_are_rejected_with_a_correction() {
+        let rejected = |change: fn(&mut RdmaConfig)| {
+            let mut requested = config(64);
+            change(&mut requested);
+            validate(&requested, RdmaOperation::Write).unwrap_err().to_string()
         };
-        assert!(refused(|c| c.size = SizeList(vec![ByteCount(0)])).contains("1 B to 1 GiB"));
-        assert!(refused(|c| c.queue_pairs = 0).contains("1 to 1024"));
-        assert!(refused(|c| c.depth = 1 << 20).contains("1 to 16384"));
-        assert!(refused(|c| c.revision = 3).contains("1 or 2"));
-        assert!(refused(|c| c.iterations = Some(0)).contains("--iterations"));
-        assert!(refused(|c| c.outstanding_reads = 0).contains("at least 1"));
-        assert!(refused(|c| (c.latency, c.both_ways) = (true, true)).contains("--both-ways"));
-        let much = refused(|c| (c.queue_pairs, c.size) = (1024, SizeList(vec![ByteCount(8 << 20)])));
+        assert!(rejected(|c| c.size = SizeList(vec![ByteCount(0)])).contains("1 B to 1 GiB"));
+        assert!(rejected(|c| c.queue_pairs = 0).contains("1 to 1024"));
+        assert!(rejected(|c| c.depth = 1 << 20).contains("1 to 16384"));
+        assert!(rejected(|c| c.revision = 3).contains("1 or 2"));
+        assert!(rejected(|c| c.iterations = Some(0)).contains("--iterations"));
+        assert!(rejected(|c| c.outstanding_reads = 0).contains("at least 1"));
+        assert!(rejected(|c| (c.latency, c.both_ways) = (true, true)).contains("--both-ways"));
+        let much = rejected(|c| (c.queue_pairs, c.size) = (1024, SizeList(vec![ByteCount(8 << 20)])));
         assert!(much.contains("fewer"), "{much}");
     }
 
     #[test]
-    fn credits_on_the_way_have_receives() {
+    fn credits_on_their_way_have_receives() {
         for depth in 1..=512 {
-            let mut asked = config(64);
-            asked.depth = depth;
-            let shape = Shape::of(&asked, RdmaOperation::Send).unwrap();
-            let credits = shape.depth / shape.signal_every + 1;
-            assert!(credits <= shape.receives() - shape.depth, "depth {depth}");
+            let mut requested = config(64);
+            requested.depth = depth;
+            let layout = Layout::new(&requested, RdmaOperation::Send).unwrap();
+            let credits = layout.depth / layout.signal_interval + 1;
+            assert!(credits <= layout.receives() - layout.depth, "depth {depth}");
         }
     }
 }

@@ -1,314 +1,412 @@
-//! Bandwidth: each queue pair is kept filled with requests.
-//!
-//! Sends need a posted receive at the other end (RFC 5040 has no "receiver not
-//! ready"), so that they go by credits: a receiver tells with immediate data
-//! when it has posted some anew. A round ends with a Read of one byte on each
-//! queue pair: its response follows all that was sent before it, so that the
-//! time ends when everything is in the receiver's memory.
+//! Bandwidth: keeps each queue pair filled with work requests, one way or both
+//! ways.
 
 use std::time::{Duration, Instant};
 
-use clearstream_iwarp::work::{Completed, Completion, Data, InlineData, Operation, SendRequest};
-use clearstream_schema::rdma::RdmaOperation;
+use clearstream_iwarp::work::{Completed, Completion, Operation, SendRequest};
+use clearstream_schema::rdma::{RdmaOperation, RdmaRate};
 
+use super::{Conventions, Limit, Load, Measured, Watch, credits::Credits, message, received::ReceivedRuns};
 use crate::{
-    data_queue_pairs::{Batch, Lanes, Purpose, request_id, split_id},
+    data_queue_pairs::{Batch, DataQueuePairs, Purpose, decode_id, request_id},
     error::RdmaError,
-    negotiation::Advert,
+    negotiation::RemoteMemory,
 };
 
-/// Bytes of the Read that ends a round.
+/// Bytes of the Read that ends a run.
 const FLUSH_BYTES: u32 = 1;
-/// How long nothing may happen while something should.
-const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What one end has done in a round, and has yet to hear of.
+/// One end.
 #[derive(Debug)]
-pub struct Traffic {
-    operation: RdmaOperation,
-    size: u64,
-    lanes: Vec<LaneState>,
-    /// Messages of ours that ended.
-    pub sent: u64,
-    /// Messages that were not as the other end sends them.
-    pub mismatches: u64,
+pub(super) struct Bandwidth {
+    load: Load,
+    conventions: Conventions,
+    remote: Vec<RemoteMemory>,
+    credits: Credits,
+    queue_pairs: Vec<State>,
+    /// Sends, writes or reads itself.
+    active: bool,
+    /// Posts messages of the current run.
+    posting: bool,
+    /// Message size in bytes.
+    size: u32,
+    /// Messages of the run on each queue pair.
+    limit: u64,
+    /// Own messages that are complete.
+    sent: u64,
+    mismatches: u64,
     started: Instant,
-    /// When everything of ours was in the receiver's memory.
-    finished: Option<Instant>,
-    far: Advert,
-    last_news: Option<Instant>,
+    /// When all own messages were in the receiver's memory.
+    drained: Option<Instant>,
+    stalled_since: Option<Instant>,
+    /// Counts what arrives, and outlives the first closed connection.
+    received: Option<ReceivedRuns>,
 }
 
-/// One queue pair's.
-#[derive(Debug, Default)]
-struct LaneState {
-    /// Messages posted, of this round.
+/// One queue pair.
+#[derive(Debug, Clone, Default)]
+struct State {
+    /// Messages posted in this run.
     posted: u64,
-    /// Messages posted that have not ended.
+    /// Messages posted that are not complete.
     outstanding: u32,
-    /// Sends that the other end has receives for.
-    credits: u32,
-    /// Receives posted anew that the other end has not been told of.
-    owed: u32,
-    /// Number of the next message, and with it of its slot.
+    /// Number of the next message, which selects its slot.
     next: u32,
-    /// The Read that ends the round: posted, and ended.
+    /// The Read that ends the run: posted, and complete.
     flush: Option<bool>,
+    /// Its connection is closed.
+    closed: bool,
 }
 
-impl Traffic {
-    /// For the rounds of a test.
-    #[must_use]
-    pub fn new(lanes: &Lanes, operation: RdmaOperation, far: Advert) -> Self {
-        let credits = lanes.shape.depth;
-        let fresh = || LaneState { credits, ..LaneState::default() };
+impl Bandwidth {
+    pub(super) fn new(
+        pairs: &DataQueuePairs,
+        load: Load,
+        active: bool,
+        remote: Vec<RemoteMemory>,
+        conventions: Conventions,
+        credits: Credits,
+    ) -> Self {
         Self {
-            operation,
+            load,
+            conventions,
+            remote,
+            credits,
+            queue_pairs: vec![State::default(); pairs.count()],
+            active,
+            posting: false,
             size: 0,
-            lanes: lanes.pairs.iter().map(|_| fresh()).collect(),
+            limit: u64::MAX,
             sent: 0,
             mismatches: 0,
             started: Instant::now(),
-            finished: None,
-            far,
-            last_news: None,
+            drained: None,
+            stalled_since: None,
+            received: None,
         }
     }
 
-    /// Begins a round with messages of this size.
-    pub fn begin(&mut self, size: u64) {
-        (self.size, self.sent, self.mismatches) = (size, 0, 0);
-        (self.finished, self.last_news) = (None, None);
+    pub(super) fn count_received(&mut self) {
+        self.received = Some(ReceivedRuns::new(Instant::now()));
+    }
+
+    pub(super) fn received(&self) -> Option<Vec<RdmaRate>> {
+        self.received.as_ref().map(ReceivedRuns::rates)
+    }
+
+    pub(super) fn peer_finished(&mut self) {
+        if let Some(received) = &mut self.received {
+            received.announced(Instant::now());
+        }
+    }
+
+    pub(super) fn is_bidirectional(&self) -> bool {
+        self.load.bidirectional
+    }
+
+    pub(super) fn begin(&mut self, size: u64) {
+        self.size = u32::try_from(size).unwrap_or(u32::MAX);
+        (self.limit, self.posting) = (u64::MAX, self.active);
+        (self.sent, self.mismatches) = (0, 0);
+        (self.drained, self.stalled_since) = (None, None);
+        self.credits.begin();
+        for state in &mut self.queue_pairs {
+            (state.posted, state.flush) = (0, None);
+        }
         self.started = Instant::now();
-        for lane in &mut self.lanes {
-            (lane.posted, lane.flush) = (0, None);
-        }
     }
 
-    /// From the begin until everything of ours was there.
-    #[must_use]
-    pub fn elapsed(&self) -> Duration {
-        self.finished.unwrap_or_else(Instant::now) - self.started
+    pub(super) fn finish(&mut self) {
+        self.posting = false;
     }
 
-    /// Posts what there is room for, up to so many messages on each queue pair
-    /// in this round.
-    ///
-    /// # Errors
-    /// A connection that is over.
-    pub fn post(&mut self, all: &Lanes, most: u64) -> Result<(), RdmaError> {
-        for lane in 0..self.lanes.len() {
-            while let count @ 1.. = self.room(all, lane, most) {
-                self.post_some(all, lane, count)?;
+    pub(super) fn measured(&self) -> Measured {
+        let elapsed = match (self.active, self.drained) {
+            (true, Some(drained)) => drained - self.started,
+            (true, None) => self.started.elapsed(),
+            (false, _) => Duration::ZERO,
+        };
+        Measured { message_count: self.sent, elapsed, latency: None }
+    }
+
+    /// The client's run, until all of it has arrived.
+    pub(super) fn run(
+        &mut self,
+        pairs: &mut DataQueuePairs,
+        limit: Limit,
+        watch: &mut Watch<'_>,
+        batch: &mut Batch,
+    ) -> Result<Measured, RdmaError> {
+        self.limit = limit.count();
+        loop {
+            if self.posting && (!watch.goes_on(limit) || self.all_posted()) {
+                self.posting = false;
+            }
+            if watch.is_stopped() && self.conventions.discards_interrupted() {
+                return Err(RdmaError::Stopped);
+            }
+            let is_busy = self.step(pairs, batch)?;
+            if (!self.posting || self.all_posted()) && self.is_drained(pairs)? {
+                return Ok(self.measured());
+            }
+            if !is_busy && pairs.idle()? {
+                self.check_stall(pairs)?;
             }
         }
-        Ok(())
     }
 
-    /// How many to post at once: those that end with one completion.
-    fn room(&self, all: &Lanes, lane: usize, most: u64) -> u32 {
-        let state = &self.lanes[lane];
-        let left = u32::try_from(most.saturating_sub(state.posted)).unwrap_or(u32::MAX);
-        let wanted = all.shape.signal_every.min(left);
-        if wanted == 0 || all.shape.depth - state.outstanding < wanted {
+    fn all_posted(&self) -> bool {
+        self.queue_pairs.iter().all(|state| state.posted >= self.limit)
+    }
+
+    /// Posts what there is room for, and takes completions; whether there were
+    /// any.
+    pub(super) fn step(&mut self, pairs: &mut DataQueuePairs, batch: &mut Batch) -> Result<bool, RdmaError> {
+        if self.posting {
+            for qp in 0..self.queue_pairs.len() {
+                while let count @ 1.. = self.room(pairs, qp) {
+                    self.post(pairs, qp, count)?;
+                }
+            }
+        }
+        self.take(pairs, batch)
+    }
+
+    /// How many messages to post at once: those that end with one completion.
+    fn room(&mut self, pairs: &DataQueuePairs, qp: usize) -> u32 {
+        let state = &self.queue_pairs[qp];
+        let left = u32::try_from(self.limit.saturating_sub(state.posted)).unwrap_or(u32::MAX);
+        let wanted = pairs.layout.signal_interval.min(left);
+        if wanted == 0 || pairs.layout.depth - state.outstanding < wanted {
             return 0;
         }
-        match self.operation {
-            RdmaOperation::Send => wanted.min(state.credits),
+        match self.load.operation {
+            RdmaOperation::Send => self.credits.available(qp, wanted),
             RdmaOperation::Write | RdmaOperation::Read => wanted,
         }
     }
 
-    fn post_some(&mut self, all: &Lanes, lane: usize, count: u32) -> Result<(), RdmaError> {
-        let state = &mut self.lanes[lane];
-        let (operation, far, size, first) = (self.operation, &self.far, self.size as u32, state.next);
+    fn post(&mut self, pairs: &DataQueuePairs, qp: usize, count: u32) -> Result<(), RdmaError> {
+        let state = &mut self.queue_pairs[qp];
+        let (operation, remote, size, first) = (self.load.operation, self.remote[qp], self.size, state.next);
         let requests = (0..count).map(|number| SendRequest {
-            id: request_id(Purpose::Data, lane, count),
-            operation: message(all, far, operation, lane, first.wrapping_add(number), size),
+            id: request_id(Purpose::Data, qp, count),
+            operation: message(pairs, operation, &remote, qp, first.wrapping_add(number), size),
             signaled: number + 1 == count,
             fence: false,
         });
-        all.pairs[lane].post_sends(requests).map_err(|error| all.lost(lane, &error.to_string()))?;
+        pairs.post_sends(qp, requests)?;
         state.posted += u64::from(count);
         state.outstanding += count;
         state.next = first.wrapping_add(count);
         if operation == RdmaOperation::Send {
-            state.credits -= count;
+            self.credits.spend(qp, count);
         }
         Ok(())
     }
 
-    /// Posts the Reads that end the round where all else has ended; whether
-    /// they have ended as well.
-    ///
-    /// # Errors
-    /// A connection that is over.
-    pub fn flush(&mut self, all: &Lanes) -> Result<bool, RdmaError> {
-        let far = self.far;
-        for (lane, state) in self.lanes.iter_mut().enumerate() {
-            if state.outstanding > 0 || state.flush.is_some() {
-                continue;
-            }
-            state.flush = Some(false);
-            let request = SendRequest {
-                id: request_id(Purpose::Flush, lane, 0),
-                operation: Operation::Read {
-                    sink: all.aside.segment(lane * 8, FLUSH_BYTES),
-                    remote: far.source(lane),
-                    invalidate: false,
-                },
-                signaled: true,
-                fence: false,
-            };
-            all.pairs[lane].post_send(request).map_err(|error| all.lost(lane, &error.to_string()))?;
+    /// Whether everything sent is complete and in the receiver's memory; posts
+    /// the Reads that make sure of it.
+    pub(super) fn is_drained(&mut self, pairs: &DataQueuePairs) -> Result<bool, RdmaError> {
+        if !self.active {
+            return Ok(true);
         }
-        let done = self.lanes.iter().all(|state| state.flush == Some(true));
-        if done && self.finished.is_none() {
-            self.finished = Some(Instant::now());
+        let done = if self.conventions.flushes() {
+            self.flush(pairs)?;
+            self.queue_pairs.iter().all(|state| state.flush == Some(true))
+        } else {
+            self.queue_pairs.iter().all(|state| state.outstanding == 0)
+        };
+        if done {
+            self.drained.get_or_insert_with(Instant::now);
         }
         Ok(done)
     }
 
-    /// As many messages as asked for are posted on each queue pair.
-    #[must_use]
-    pub fn all_posted(&self, most: u64) -> bool {
-        self.lanes.iter().all(|state| state.posted >= most)
+    /// Posts the Read that ends the run where all else is complete.
+    fn flush(&mut self, pairs: &DataQueuePairs) -> Result<(), RdmaError> {
+        for (qp, state) in self.queue_pairs.iter_mut().enumerate() {
+            if state.outstanding > 0 || state.flush.is_some() {
+                continue;
+            }
+            state.flush = Some(false);
+            let operation = Operation::Read {
+                sink: pairs.flush_segment(qp, FLUSH_BYTES),
+                remote: self.remote[qp].source,
+                invalidate: false,
+            };
+            let id = request_id(Purpose::Flush, qp, 0);
+            pairs.post_send(qp, SendRequest { id, operation, signaled: true, fence: false })?;
+        }
+        Ok(())
     }
 
-    /// Takes what has ended and arrived, and posts receives anew. Whether
-    /// there was something.
-    ///
-    /// # Errors
-    /// A connection that is over.
-    pub fn take(&mut self, all: &mut Lanes, batch: &mut Batch) -> Result<bool, RdmaError> {
-        let count = all.poll(batch)?;
+    /// Takes completions, posts receives anew and grants credits.
+    fn take(&mut self, pairs: &mut DataQueuePairs, batch: &mut Batch) -> Result<bool, RdmaError> {
+        let mut failures = Failures::default();
+        let count = match self.received {
+            None => pairs.poll(batch)?,
+            Some(_) => pairs.poll_each(batch, |qp, error| failures.add(qp, error))?,
+        };
+        let now = self.received.is_some().then(Instant::now);
         for completion in &batch[..count] {
-            let (purpose, lane, number) = split_id(completion.id);
-            let state = &mut self.lanes[lane];
+            let (purpose, qp, number) = decode_id(completion.id);
             match purpose {
-                Purpose::Data => {
-                    state.outstanding -= number;
-                    self.sent += u64::from(number);
-                    if self.operation == RdmaOperation::Read && all.config.verify {
-                        self.compare_read(all, lane, number);
-                    }
+                Purpose::Data => self.sent(pairs, qp, number),
+                Purpose::Receive => {
+                    let result = self.arrived(pairs, qp, number, completion, now);
+                    self.tolerate(&mut failures, qp, result)?;
                 }
-                Purpose::Receive => self.received(all, lane, number, completion)?,
-                Purpose::Flush => state.flush = Some(true),
-                Purpose::Aside => {}
+                Purpose::Flush => self.queue_pairs[qp].flush = Some(true),
+                Purpose::Untracked => {}
             }
         }
         if count > 0 {
-            self.last_news = None;
+            self.stalled_since = None;
         }
+        if let (Some(received), Some(now)) = (&mut self.received, now) {
+            received.polled(count, now);
+        }
+        if self.credits.reports_after_polls() {
+            self.report_credits(pairs, count == 0, &mut failures)?;
+        }
+        self.close(failures)?;
         Ok(count > 0)
     }
 
-    /// Something of ours should come and does not.
-    ///
-    /// # Errors
-    /// When that has been so for too long.
-    pub fn grow_impatient(&mut self, all: &Lanes) -> Result<(), RdmaError> {
-        match self.last_news {
-            None => self.last_news = Some(Instant::now()),
-            Some(since) if since.elapsed() > PATIENCE => {
-                return Err(all.lost(0, &format!("nothing moves for {} s", PATIENCE.as_secs())));
+    fn sent(&mut self, pairs: &DataQueuePairs, qp: usize, count: u32) {
+        let state = &mut self.queue_pairs[qp];
+        state.outstanding -= count;
+        self.sent += u64::from(count);
+        if self.load.operation == RdmaOperation::Read && pairs.config.verify {
+            // These are the oldest that were outstanding.
+            let oldest = state.next.wrapping_sub(state.outstanding + count);
+            for number in 0..count {
+                self.verify(pairs, qp, oldest.wrapping_add(number), self.size);
             }
-            Some(_) => {}
         }
-        Ok(())
     }
 
-    fn received(
+    /// A receive is complete: a message, or credits.
+    fn arrived(
         &mut self,
-        all: &Lanes,
-        lane: usize,
+        pairs: &DataQueuePairs,
+        qp: usize,
         slot: u32,
         completion: &Completion,
+        now: Option<Instant>,
     ) -> Result<(), RdmaError> {
         if completion.completed == Completed::ReceiveImmediate {
-            let told = u64::from_be_bytes(completion.immediate.unwrap_or_default());
-            let state = &mut self.lanes[lane];
-            let most = u64::from(all.shape.depth);
-            state.credits = told.saturating_add(state.credits.into()).min(most) as u32;
-            return all.expect(lane, slot);
+            self.credits.granted(qp, completion.immediate);
+            return pairs.post_receive(qp, slot);
         }
-        if all.config.verify {
-            let right = u64::from(completion.bytes) == self.size && all.as_sent(lane, slot, self.size);
-            self.mismatches += u64::from(!right);
-            all.clear(lane, slot, self.size);
+        if let (Some(received), Some(now)) = (&mut self.received, now) {
+            received.add(completion.bytes, now);
         }
-        all.expect(lane, slot)?;
-        let state = &mut self.lanes[lane];
-        state.owed += 1;
-        if state.owed == all.shape.signal_every {
-            let credits = std::mem::take(&mut state.owed);
-            return self.tell_credits(all, lane, credits);
+        if pairs.config.verify {
+            self.verify(pairs, qp, slot, completion.bytes);
+        }
+        let report = self.credits.received(qp, completion.bytes);
+        pairs.post_receive(qp, slot)?;
+        report.map_or(Ok(()), |operation| self.post_untracked(pairs, qp, operation))
+    }
+
+    fn post_untracked(
+        &self,
+        pairs: &DataQueuePairs,
+        qp: usize,
+        operation: Operation,
+    ) -> Result<(), RdmaError> {
+        let id = request_id(Purpose::Untracked, qp, 0);
+        pairs.post_send(qp, SendRequest { id, operation, signaled: true, fence: false })
+    }
+
+    fn report_credits(
+        &mut self,
+        pairs: &DataQueuePairs,
+        is_idle: bool,
+        failures: &mut Failures,
+    ) -> Result<(), RdmaError> {
+        for qp in 0..self.queue_pairs.len() {
+            if !self.queue_pairs[qp].closed
+                && let Some(operation) = self.credits.report(qp, is_idle, &self.remote[qp])
+            {
+                let result = self.post_untracked(pairs, qp, operation);
+                self.tolerate(failures, qp, result)?;
+            }
         }
         Ok(())
     }
 
-    fn tell_credits(&self, all: &Lanes, lane: usize, credits: u32) -> Result<(), RdmaError> {
-        let request = SendRequest {
-            id: request_id(Purpose::Aside, lane, 0),
-            operation: Operation::Immediate { data: u64::from(credits).to_be_bytes(), solicited: false },
-            signaled: true,
-            fence: false,
-        };
-        all.pairs[lane].post_send(request).map_err(|error| all.lost(lane, &error.to_string()))
-    }
-
-    /// Compares the slots of the Reads that ended with one completion: they
-    /// are the oldest that are outstanding.
-    fn compare_read(&mut self, all: &Lanes, lane: usize, count: u32) {
-        let state = &self.lanes[lane];
-        let oldest = state.next.wrapping_sub(state.outstanding + count);
-        for number in 0..count {
-            let slot = oldest.wrapping_add(number) % all.shape.slots;
-            self.mismatches += u64::from(!all.as_sent(lane, slot, self.size));
-            all.clear(lane, slot, self.size);
+    /// The failure of one queue pair ends the run, unless what arrives is counted.
+    fn tolerate(
+        &self,
+        failures: &mut Failures,
+        qp: usize,
+        result: Result<(), RdmaError>,
+    ) -> Result<(), RdmaError> {
+        match result {
+            Err(error) if self.received.is_some() => {
+                failures.add(qp, error);
+                Ok(())
+            }
+            result => result,
         }
     }
 
-    /// Compares what Writes have left behind.
-    pub fn compare_written(&mut self, all: &Lanes) {
-        if self.operation != RdmaOperation::Write {
-            return;
+    /// Marks closed queue pairs; the first error once none is left.
+    fn close(&mut self, failures: Failures) -> Result<(), RdmaError> {
+        for qp in failures.queue_pairs {
+            self.queue_pairs[qp].closed = true;
         }
-        let wrong = (0..self.lanes.len()).filter(|lane| !all.as_sent(*lane, 0, self.size)).count();
-        self.mismatches += wrong as u64;
+        match failures.first {
+            Some(error) if self.queue_pairs.iter().all(|state| state.closed) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Compares a slot with the peer's message, and clears it.
+    fn verify(&mut self, pairs: &DataQueuePairs, qp: usize, slot: u32, bytes: u32) {
+        let size = u64::from(self.size);
+        let is_same = bytes == self.size && pairs.holds_message(qp, slot, size);
+        self.mismatches += u64::from(!is_same);
+        pairs.clear_slot(qp, slot, size);
+    }
+
+    pub(super) fn mismatches(&self) -> u64 {
+        self.mismatches
+    }
+
+    /// Queue pairs whose memory is not as the peer's Writes leave it.
+    pub(super) fn written_mismatches(&self, pairs: &DataQueuePairs) -> u64 {
+        if self.load.operation != RdmaOperation::Write {
+            return 0;
+        }
+        let same = |qp: &usize| pairs.holds_message(*qp, 0, self.size.into());
+        (0..pairs.count()).filter(|qp| !same(qp)).count() as u64
+    }
+
+    pub(super) fn check_stall(&mut self, pairs: &DataQueuePairs) -> Result<(), RdmaError> {
+        let since = *self.stalled_since.get_or_insert_with(Instant::now);
+        if since.elapsed() < self.conventions.stall_timeout() {
+            return Ok(());
+        }
+        let posted = self.queue_pairs.first().map_or(0, |state| state.posted);
+        let what = format!("nothing moves after {posted} messages");
+        Err(self.conventions.stalled(pairs, 0, &what, "-n, -s, -q and -r"))
     }
 }
 
-/// One message of a test.
-fn message(
-    all: &Lanes,
-    far: &Advert,
-    operation: RdmaOperation,
-    lane: usize,
-    number: u32,
-    size: u32,
-) -> Operation {
-    match operation {
-        RdmaOperation::Send => {
-            Operation::Send { data: data(all, lane, size), solicited: false, invalidate: None }
-        }
-        RdmaOperation::Write => Operation::Write { data: data(all, lane, size), remote: far.sink(lane) },
-        RdmaOperation::Read => Operation::Read {
-            sink: all.sink.segment(all.sink_offset(lane, number), size),
-            remote: far.source(lane),
-            invalidate: false,
-        },
-    }
+/// Failed queue pairs of one poll.
+#[derive(Debug, Default)]
+struct Failures {
+    queue_pairs: Vec<usize>,
+    first: Option<RdmaError>,
 }
 
-/// A message's bytes: copied into the request, or gathered when it is sent.
-pub fn data(all: &Lanes, lane: usize, size: u32) -> Data {
-    if u64::from(size) <= all.config.inline.0 {
-        let mut bytes = InlineData::from_elem(0, size as usize);
-        all.source.read(all.source_offset(lane), &mut bytes);
-        Data::Inline(bytes)
-    } else {
-        Data::Gather([all.source_segment(lane, size)].into_iter().collect())
+impl Failures {
+    fn add(&mut self, qp: usize, error: RdmaError) {
+        self.queue_pairs.push(qp);
+        self.first.get_or_insert(error);
     }
 }

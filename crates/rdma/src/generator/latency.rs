@@ -1,257 +1,302 @@
-//! Latency: one message at a time, to and fro over the queue pairs in turn.
+//! Latency: one message in flight at a time, over the queue pairs in turn.
 //!
-//! A Send is answered by a Send, a Write by a Write; half the round is the
-//! time of one. Who polls sees a Write by looking at its memory, at the last
-//! byte, which is another one each time. Who sleeps can not look; there each
-//! Write is followed by immediate data. A Read needs no program at the other
-//! end: its time is all of it, from the request until the data is there.
+//! A Send is answered by a Send, a Write by a Write; half the round trip is the
+//! latency of one. A Write is detected by polling the last byte of the memory,
+//! which is another one each time; or, where the receiver sleeps, by immediate
+//! data after it. A Read needs no program at the peer: its latency is all of it,
+//! from the request until the data is there.
 
-use std::{
-    sync::atomic::{AtomicBool, Ordering},
-    time::{Duration, Instant},
-};
+use std::time::Instant;
 
 use clearstream_iwarp::work::{Operation, SendRequest};
 use clearstream_schema::rdma::RdmaOperation;
 
+use super::{Conventions, Limit, Measured, Watch, message};
 use crate::{
-    data_queue_pairs::{Batch, Lanes, Purpose, batch, request_id, split_id},
+    data_queue_pairs::{Batch, DataQueuePairs, Purpose, decode_id, request_id},
     error::RdmaError,
-    generator::bandwidth::data,
-    negotiation::{Advert, announces_writes},
+    negotiation::RemoteMemory,
     samples::Samples,
 };
 
-/// Every one of so many messages of a queue pair asks for a completion: the
-/// others end with it.
-const SIGNAL_EVERY: u64 = 8;
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// One in so many messages of a queue pair is signaled: the others complete with
+/// it.
+const SIGNAL_INTERVAL: u64 = 8;
 
 /// One end.
 #[derive(Debug)]
-pub struct PingPong {
+pub(super) struct PingPong {
     operation: RdmaOperation,
-    far: Advert,
-    size: u64,
-    announced: bool,
-    /// Messages that arrived and were not taken, and Reads that ended, on each
-    /// queue pair.
+    conventions: Conventions,
+    remote: Vec<RemoteMemory>,
+    /// Message size in bytes; 0 answers with as many as came.
+    size: u32,
+    /// Messages of the run on each queue pair.
+    limit: u64,
+    /// Messages of the run, sent and taken, all queue pairs together.
+    sent: u64,
+    taken: u64,
+    /// Messages that arrived and are not taken, and Reads that are complete, of
+    /// each queue pair.
     arrived: Vec<u32>,
-    /// Messages sent and taken in this round.
-    number: u64,
-    batch: Batch,
-    /// Messages that were not as the other end sends them.
-    pub mismatches: u64,
-}
-
-/// What a wait came to.
-enum Came {
-    /// The message.
-    Message,
-    /// A moment has passed without it.
-    Nothing,
+    /// Size of the last message that arrived.
+    arrived_bytes: u32,
+    mismatches: u64,
+    started: Instant,
 }
 
 impl PingPong {
-    /// For the rounds of a test.
-    #[must_use]
-    pub fn new(all: &Lanes, operation: RdmaOperation, far: Advert) -> Self {
+    pub(super) fn new(operation: RdmaOperation, remote: Vec<RemoteMemory>, conventions: Conventions) -> Self {
         Self {
             operation,
-            far,
+            conventions,
+            arrived: vec![0; remote.len()],
+            remote,
             size: 0,
-            announced: announces_writes(&all.config),
-            arrived: vec![0; all.pairs.len()],
-            number: 0,
-            batch: batch(),
+            limit: u64::MAX,
+            sent: 0,
+            taken: 0,
+            arrived_bytes: 0,
             mismatches: 0,
+            started: Instant::now(),
         }
     }
 
-    /// Begins a round with messages of this size.
-    pub fn begin(&mut self, size: u64) {
-        (self.size, self.number, self.mismatches) = (size, 0, 0);
+    pub(super) fn begin(&mut self, size: u64) {
+        self.size = u32::try_from(size).unwrap_or(u32::MAX);
+        (self.sent, self.taken, self.mismatches) = (0, 0, 0);
         self.arrived.fill(0);
+        self.started = Instant::now();
     }
 
-    /// The near end: one message, and until its answer is there. `None` when
-    /// `stop` was raised meanwhile.
-    ///
-    /// # Errors
-    /// A connection that is over, or no answer.
-    pub fn exchange(&mut self, all: &mut Lanes, stop: &AtomicBool) -> Result<Option<Duration>, RdmaError> {
-        let lane = self.lane();
-        let start = Instant::now();
-        self.post(all, lane)?;
-        let time = loop {
-            if let Came::Message = self.come(all, lane)? {
-                break start.elapsed();
-            }
-            if stop.load(Ordering::Relaxed) {
-                return Ok(None);
-            }
-            if start.elapsed() > PATIENCE {
-                return Err(all.lost(lane, &format!("no answer within {} s", PATIENCE.as_secs())));
-            }
-        };
-        self.taken(all, lane);
-        let halves = if self.operation == RdmaOperation::Read { 1 } else { 2 };
-        Ok(Some(time / halves))
+    /// The server answers no more than so many messages.
+    pub(super) fn limit(&mut self, count: u64) {
+        self.limit = count;
     }
 
-    /// The far end: looks for the next message for a moment, and answers it.
-    /// Whether there was one.
-    ///
-    /// # Errors
-    /// A connection that is over.
-    pub fn answer(&mut self, all: &mut Lanes) -> Result<bool, RdmaError> {
-        let lane = self.lane();
-        if self.operation == RdmaOperation::Read {
-            // Nothing comes, but with inline progress somebody must move bytes.
-            self.look(all)?;
-            all.rest()?;
-            return Ok(false);
+    pub(super) fn measured(&self) -> Measured {
+        Measured { message_count: self.taken, elapsed: self.started.elapsed(), latency: None }
+    }
+
+    pub(super) fn message_bytes(&self) -> u32 {
+        if self.size == 0 { self.arrived_bytes } else { self.size }
+    }
+
+    pub(super) fn mismatches(&self) -> u64 {
+        self.mismatches
+    }
+
+    /// The client's run: the latency of each message.
+    pub(super) fn run(
+        &mut self,
+        pairs: &mut DataQueuePairs,
+        limit: Limit,
+        watch: &mut Watch<'_>,
+        batch: &mut Batch,
+    ) -> Result<Measured, RdmaError> {
+        let most = limit.count().saturating_mul(self.remote.len() as u64);
+        let round_trip = if self.operation == RdmaOperation::Read { 1 } else { 2 };
+        let mut samples = Samples::default();
+        let mut goes_on = self.open(pairs, watch, batch)?;
+        while goes_on && self.sent < most && watch.goes_on(limit) {
+            let start = Instant::now();
+            self.post(pairs)?;
+            if self.sent == most && self.last_is_unanswered() {
+                break;
+            }
+            goes_on = self.wait(pairs, watch, batch)?;
+            if goes_on {
+                samples.add(start.elapsed() / round_trip);
+            }
         }
-        let Came::Message = self.come(all, lane)? else { return Ok(false) };
-        self.post(all, lane)?;
-        self.taken(all, lane);
+        if watch.is_stopped() && self.conventions.discards_interrupted() {
+            return Err(RdmaError::Stopped);
+        }
+        Ok(Measured {
+            message_count: self.taken,
+            elapsed: self.started.elapsed(),
+            latency: samples.latency(),
+        })
+    }
+
+    /// What precedes the first message that counts; false when it was stopped.
+    fn open(
+        &mut self,
+        pairs: &mut DataQueuePairs,
+        watch: &mut Watch<'_>,
+        batch: &mut Batch,
+    ) -> Result<bool, RdmaError> {
+        match (self.conventions, self.operation) {
+            (Conventions::ClearStream { .. }, _) | (Conventions::Perftest, RdmaOperation::Read) => Ok(true),
+            (Conventions::Perftest, RdmaOperation::Write) => self.wait(pairs, watch, batch),
+            (Conventions::Perftest, RdmaOperation::Send) => {
+                self.post(pairs)?;
+                self.wait(pairs, watch, batch)
+            }
+        }
+    }
+
+    fn last_is_unanswered(&self) -> bool {
+        self.conventions == Conventions::Perftest && self.operation == RdmaOperation::Write
+    }
+
+    /// Waits for the next message and takes it; false when it was stopped.
+    fn wait(
+        &mut self,
+        pairs: &mut DataQueuePairs,
+        watch: &mut Watch<'_>,
+        batch: &mut Batch,
+    ) -> Result<bool, RdmaError> {
+        let mut idle_since = None;
+        loop {
+            let is_busy = self.poll(pairs, batch)?;
+            if self.is_there(pairs) {
+                self.take(pairs);
+                return Ok(true);
+            }
+            if !is_busy && pairs.idle()? {
+                if !watch.goes_on(Limit::Count(u64::MAX)) {
+                    return Ok(false);
+                }
+                let since = idle_since.get_or_insert_with(Instant::now);
+                if since.elapsed() > self.conventions.stall_timeout() {
+                    let qp = self.queue_pair(self.taken);
+                    return Err(self.conventions.stalled(pairs, qp, "no reply", "-n and -s"));
+                }
+            }
+        }
+    }
+
+    /// The server: polls once, and answers. Whether there was anything.
+    pub(super) fn respond(
+        &mut self,
+        pairs: &mut DataQueuePairs,
+        batch: &mut Batch,
+    ) -> Result<bool, RdmaError> {
+        if self.sent == 0 && self.last_is_unanswered() {
+            self.post(pairs)?;
+        }
+        let is_busy = self.poll(pairs, batch)?;
+        if self.operation == RdmaOperation::Read || !self.is_there(pairs) {
+            return Ok(is_busy);
+        }
+        self.take(pairs);
+        if self.sent < self.limit {
+            self.post(pairs)?;
+        }
         Ok(true)
     }
 
-    fn lane(&self) -> usize {
-        (self.number % self.arrived.len() as u64) as usize
-    }
-
-    /// The message's last byte: never zero, and another one each time.
-    fn stamp(&self) -> u8 {
-        (self.number / self.arrived.len() as u64 % 255) as u8 + 1
-    }
-
-    /// Writes are seen in memory and not by a completion.
-    fn watched(&self) -> bool {
-        self.operation == RdmaOperation::Write && !self.announced
-    }
-
-    /// Posts the message.
-    fn post(&mut self, all: &Lanes, lane: usize) -> Result<(), RdmaError> {
-        let lost = |reason: &str| all.lost(lane, reason);
-        let size = self.size as u32;
-        let on_lane = self.number / self.arrived.len() as u64;
-        let signaled = on_lane.is_multiple_of(SIGNAL_EVERY);
-        let operation = match self.operation {
-            RdmaOperation::Send => {
-                Operation::Send { data: data(all, lane, size), solicited: false, invalidate: None }
-            }
-            RdmaOperation::Write => {
-                if self.watched() {
-                    all.source.write(all.source_offset(lane) + self.size as usize - 1, &[self.stamp()]);
-                }
-                Operation::Write { data: data(all, lane, size), remote: self.far.sink(lane) }
-            }
-            RdmaOperation::Read => Operation::Read {
-                sink: all.sink.segment(all.sink_offset(lane, 0), size),
-                remote: self.far.source(lane),
-                invalidate: false,
-            },
-        };
-        let read = self.operation == RdmaOperation::Read;
-        let purpose = if read { Purpose::Data } else { Purpose::Aside };
-        let id = request_id(purpose, lane, 1);
-        let pair = &all.pairs[lane];
-        if self.operation == RdmaOperation::Write && self.announced {
-            let telling = Operation::Immediate { data: [0; 8], solicited: false };
-            let pieces = [
-                SendRequest { id, operation, signaled: false, fence: false },
-                SendRequest { id, operation: telling, signaled, fence: false },
-            ];
-            return pair.post_sends(pieces).map_err(|error| lost(&error.to_string()));
-        }
-        let request = SendRequest { id, operation, signaled: signaled || read, fence: false };
-        pair.post_send(request).map_err(|error| lost(&error.to_string()))
-    }
-
-    /// Looks once for the message that is expected on a lane.
-    fn come(&mut self, all: &mut Lanes, lane: usize) -> Result<Came, RdmaError> {
-        loop {
-            let some = self.look(all)?;
-            let there = if self.watched() {
-                let mut last = [0];
-                let at = all.sink_offset(lane, 0) + self.size as usize - 1;
-                all.sink.read(at, &mut last);
-                last[0] == self.stamp()
-            } else {
-                self.arrived[lane] > 0
-            };
-            if there {
-                self.arrived[lane] = self.arrived[lane].saturating_sub(1);
-                return Ok(Came::Message);
-            }
-            if !some && all.rest()? {
-                return Ok(Came::Nothing);
-            }
+    /// Takes a Write that is in memory though the connection is closed.
+    pub(super) fn take_last(&mut self, pairs: &DataQueuePairs) {
+        if self.operation == RdmaOperation::Write && self.is_there(pairs) {
+            self.take(pairs);
         }
     }
 
-    /// Takes completions; whether there were some.
-    fn look(&mut self, all: &mut Lanes) -> Result<bool, RdmaError> {
-        let count = all.poll(&mut self.batch)?;
-        for completion in &self.batch[..count] {
-            let (purpose, lane, number) = split_id(completion.id);
+    fn queue_pair(&self, number: u64) -> usize {
+        (number % self.remote.len() as u64) as usize
+    }
+
+    /// Last byte of a Write of this number.
+    fn stamp(&self, number: u64) -> u8 {
+        self.conventions.stamp(number / self.remote.len() as u64)
+    }
+
+    /// Each Write is followed by immediate data.
+    fn is_announced(&self) -> bool {
+        self.operation == RdmaOperation::Write
+            && self.conventions == Conventions::ClearStream { announced_writes: true }
+    }
+
+    /// Writes are detected in memory and not by a completion.
+    fn polls_memory(&self) -> bool {
+        self.operation == RdmaOperation::Write && !self.is_announced()
+    }
+
+    fn post(&mut self, pairs: &DataQueuePairs) -> Result<(), RdmaError> {
+        let (number, qp) = (self.sent, self.queue_pair(self.sent));
+        self.sent += 1;
+        let size = self.message_bytes();
+        if self.polls_memory() {
+            let last = pairs.source_offset(qp) + size as usize - 1;
+            pairs.source.write(last, &[self.stamp(number)]);
+        }
+        let operation = message(pairs, self.operation, &self.remote[qp], qp, 0, size);
+        let is_read = self.operation == RdmaOperation::Read;
+        let id = request_id(if is_read { Purpose::Data } else { Purpose::Untracked }, qp, 1);
+        let signaled = is_read || (number / self.remote.len() as u64).is_multiple_of(SIGNAL_INTERVAL);
+        if self.is_announced() {
+            let announcement = Operation::Immediate { data: [0; 8], solicited: false };
+            return pairs.post_sends(
+                qp,
+                [
+                    SendRequest { id, operation, signaled: false, fence: false },
+                    SendRequest { id, operation: announcement, signaled, fence: false },
+                ],
+            );
+        }
+        pairs.post_send(qp, SendRequest { id, operation, signaled, fence: false })
+    }
+
+    /// Takes completions; whether there were any.
+    fn poll(&mut self, pairs: &mut DataQueuePairs, batch: &mut Batch) -> Result<bool, RdmaError> {
+        let count = pairs.poll(batch)?;
+        for completion in &batch[..count] {
+            let (purpose, qp, number) = decode_id(completion.id);
             match purpose {
-                Purpose::Data => self.arrived[lane] += 1,
+                Purpose::Data => self.arrived[qp] += 1,
                 Purpose::Receive => {
-                    self.arrived[lane] += 1;
-                    if all.config.verify && self.operation == RdmaOperation::Send {
-                        let right =
-                            u64::from(completion.bytes) == self.size && all.as_sent(lane, number, self.size);
-                        self.mismatches += u64::from(!right);
-                        all.clear(lane, number, self.size);
+                    self.arrived[qp] = self.arrived[qp].saturating_add(1);
+                    self.arrived_bytes = completion.bytes;
+                    if pairs.config.verify && self.operation == RdmaOperation::Send {
+                        self.verify(pairs, qp, number, completion.bytes);
                     }
-                    all.expect(lane, number)?;
+                    pairs.post_receive(qp, number)?;
                 }
-                Purpose::Aside | Purpose::Flush => {}
+                Purpose::Untracked | Purpose::Flush => {}
             }
         }
         Ok(count > 0)
     }
 
-    /// The message of this number is done.
-    fn taken(&mut self, all: &Lanes, lane: usize) {
-        self.number += 1;
-        if all.config.verify && self.operation == RdmaOperation::Read {
-            self.mismatches += u64::from(!all.as_sent(lane, 0, self.size));
-            all.clear(lane, 0, self.size);
+    /// Whether the next message has arrived.
+    fn is_there(&self, pairs: &DataQueuePairs) -> bool {
+        let qp = self.queue_pair(self.taken);
+        if !self.polls_memory() {
+            return self.arrived[qp] > 0;
+        }
+        let mut last = [0];
+        pairs.sink.read(pairs.sink_offset(qp, 0) + self.size as usize - 1, &mut last);
+        last[0] == self.stamp(self.taken)
+    }
+
+    fn take(&mut self, pairs: &DataQueuePairs) {
+        let qp = self.queue_pair(self.taken);
+        self.taken += 1;
+        self.arrived[qp] = self.arrived[qp].saturating_sub(1);
+        if pairs.config.verify && self.operation == RdmaOperation::Read {
+            self.verify(pairs, qp, 0, self.size);
         }
     }
 
-    /// Compares what Writes have left behind, but for the byte that changes.
-    pub fn compare_written(&mut self, all: &Lanes) {
+    /// Compares a slot with the peer's message, and clears it.
+    fn verify(&mut self, pairs: &DataQueuePairs, qp: usize, slot: u32, bytes: u32) {
+        let size = u64::from(self.size);
+        let is_same = bytes == self.size && pairs.holds_message(qp, slot, size);
+        self.mismatches += u64::from(!is_same);
+        pairs.clear_slot(qp, slot, size);
+    }
+
+    /// Queue pairs whose memory is not as the peer's Writes leave it, but for the
+    /// byte that is another one each time.
+    pub(super) fn written_mismatches(&self, pairs: &DataQueuePairs) -> u64 {
         if self.operation != RdmaOperation::Write {
-            return;
+            return 0;
         }
-        let size = if self.watched() { self.size - 1 } else { self.size };
-        let lanes = (0..self.arrived.len()).take(usize::try_from(self.number).unwrap_or(usize::MAX));
-        self.mismatches += lanes.filter(|lane| !all.begins_as_sent(*lane, self.size, size)).count() as u64;
+        let size = u64::from(self.size);
+        let length = if self.polls_memory() { size - 1 } else { size };
+        let written = (0..pairs.count()).take(usize::try_from(self.taken).unwrap_or(usize::MAX));
+        written.filter(|qp| !pairs.holds_prefix(*qp, size, length)).count() as u64
     }
-}
-
-/// Exchanges until there is enough, or `stop` is raised; the time of each message.
-///
-/// # Errors
-/// A connection that is over, or no answer.
-pub fn measure(
-    ping_pong: &mut PingPong,
-    all: &mut Lanes,
-    stop: &AtomicBool,
-    mut enough: impl FnMut(u64) -> bool,
-) -> Result<Samples, RdmaError> {
-    let mut samples = Samples::default();
-    while !enough(ping_pong.number) {
-        match ping_pong.exchange(all, stop)? {
-            Some(time) => samples.add(time),
-            None => break,
-        }
-    }
-    Ok(samples)
 }

@@ -1,4 +1,4 @@
-//! The client's role: the far end is one of perftest's programs.
+//! Client of perftest's protocol: the server is one of its programs.
 
 use std::{
     io,
@@ -7,53 +7,78 @@ use std::{
     time::Duration,
 };
 
-use clearstream_iwarp::{
-    verbs::{ConnectError, ConnectOptions, ProtectionDomain, Rnic, RnicOptions},
-    work::Remote,
-};
+use clearstream_iwarp::verbs::{ConnectError, ConnectOptions};
 use clearstream_schema::{
     ByteCount, TimeSpan,
     rdma::{RdmaConfig, RdmaEffective, RdmaOperation, RdmaRate, RdmaResult, RdmaSummary},
 };
 
 use super::{
-    Program, RECEIVES,
-    bandwidth::{Counts, Flow},
+    DEFAULT_RECEIVES, Program,
     control::Control,
-    format::{Introduction, Report},
-    latency::Exchange,
-    shape,
+    format::{Destination, Report},
+    layout,
 };
 use crate::{
-    client::{Event, effective, notices},
-    data_queue_pairs::{End, Lanes, open_rnic},
+    client::Event,
+    data_queue_pairs::{DataQueuePairs, Role, open_rnic},
     error::RdmaError,
-    negotiation::Shape,
+    generator::{Conventions, Counters, Credits, Generator, Limit, Load, Watch},
+    negotiation::validate,
     samples::{cpu_ns, nanoseconds},
+    summary::{effective, notices},
 };
 
-/// Messages of each size when people do not say: perftest's.
+/// Default count of messages of each size, perftest's.
 const ITERATIONS: u64 = 1000;
 /// The same of `ib_write_bw`.
 const WRITE_ITERATIONS: u64 = 5000;
-/// Least iterations that perftest takes.
+/// Least count that perftest takes.
 const LEAST_ITERATIONS: u64 = 5;
 /// A server of perftest stops listening between its first connection and the
-/// others: so often it is tried again, and after this time.
-const TRIES: u32 = 20;
-const PAUSE: Duration = Duration::from_millis(100);
-/// siw takes back what a program sent and has not seen complete when its peer
-/// closes: the server's last word gets this time.
-const GRACE: Duration = Duration::from_millis(20);
-/// How long connections may take to end.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// others.
+const CONNECT_RETRIES: u32 = 20;
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+/// Wait before the control connection is closed: siw withdraws what a program
+/// sent and has not seen complete when its peer closes.
+const CLOSE_DELAY: Duration = Duration::from_millis(20);
+/// Maximum wait for the graceful close of the control connection.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Runs a test against a server of perftest that listens, as [`settled`].
+/// The configuration as it is carried out: perftest counts messages and has no
+/// warm-up.
 ///
 /// # Errors
-/// No connection, a far end that is not
-/// perftest or another of its programs, a connection that breaks.
-pub fn run(
+/// An invalid configuration, or what perftest does not do.
+pub fn settle(program: Program, config: &RdmaConfig) -> Result<RdmaConfig, RdmaError> {
+    validate(config, program.operation)?;
+    let fail = |reason: String| Err(RdmaError::Option(reason));
+    if program.latency && config.queue_pairs != 1 {
+        return fail(format!("{} has one queue pair: leave --queue-pairs out", program.name()));
+    }
+    if program.has_one_size() && config.size.0.len() > 1 {
+        return fail(format!("{} must know the size: choose one, the same as there (-s)", program.name()));
+    }
+    if config.rx_depth.is_some_and(|depth| depth < 3) {
+        return fail("--rx-depth: perftest needs at least 3 receives".to_owned());
+    }
+    let default = match (program.operation, program.latency) {
+        (RdmaOperation::Write, false) => WRITE_ITERATIONS,
+        _ => ITERATIONS,
+    };
+    let iterations = config.iterations.unwrap_or(default);
+    if iterations < LEAST_ITERATIONS {
+        return fail(format!("{iterations} messages: perftest takes {LEAST_ITERATIONS} or more"));
+    }
+    Ok(RdmaConfig { iterations: Some(iterations), warm_up: TimeSpan(0), ..config.clone() })
+}
+
+/// Measures against a server of perftest, with a configuration from [`settle`].
+///
+/// # Errors
+/// No connection, a peer that is not perftest or another of its programs, a
+/// connection that breaks, or the stop flag.
+pub fn measure(
     peer: SocketAddr,
     operation: RdmaOperation,
     config: &RdmaConfig,
@@ -61,65 +86,35 @@ pub fn run(
     watch: &mut dyn FnMut(Event<'_>),
 ) -> Result<RdmaSummary, RdmaError> {
     let program = Program { operation, latency: config.latency };
-    let mut test = Test::open(peer, program, config, stop)?;
-    watch(Event::Ready(&test.effective));
+    let mut session = Session::open(peer, program, config, stop)?;
+    watch(Event::Ready(&session.effective));
     let mut results = Vec::new();
     for size in &config.size.0 {
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        let result = test.size(size.0, stop, watch)?;
+        let result = session.run(size.0, stop, watch)?;
         watch(Event::Size(&result));
         results.push(result);
     }
-    let notices = notices(config, &test.effective, test.lanes.shape.depth);
-    let effective = test.effective.clone();
-    test.leave(results.last(), stop)?;
+    let notices = notices(config, &session.effective, session.pairs.layout.depth);
+    let effective = session.effective.clone();
+    session.close(results.last(), stop)?;
     let complete = results.len() == config.size.0.len();
     Ok(RdmaSummary { operation, requested: config.clone(), effective, results, complete, notices })
 }
 
-/// The configuration as it is carried out: perftest counts messages and has no
-/// warm-up.
-///
-/// # Errors
-/// What perftest does not do.
-pub fn settled(program: Program, config: &RdmaConfig) -> Result<RdmaConfig, RdmaError> {
-    Shape::of(config, program.operation)?;
-    let fail = |reason: String| Err(RdmaError::Option(reason));
-    if program.latency && config.queue_pairs != 1 {
-        return fail(format!("{} has one queue pair: leave --queue-pairs out", program.name()));
-    }
-    if program.one_size() && config.size.0.len() > 1 {
-        return fail(format!("{} must know the size: choose one, the same as there (-s)", program.name()));
-    }
-    if config.rx_depth.is_some_and(|depth| depth < 3) {
-        return fail("--rx-depth: perftest needs at least 3 receives".to_owned());
-    }
-    let usual = match (program.operation, program.latency) {
-        (RdmaOperation::Write, false) => WRITE_ITERATIONS,
-        _ => ITERATIONS,
-    };
-    let iterations = config.iterations.unwrap_or(usual);
-    if iterations < LEAST_ITERATIONS {
-        return fail(format!("{iterations} messages: perftest takes {LEAST_ITERATIONS} or more"));
-    }
-    Ok(RdmaConfig { iterations: Some(iterations), warm_up: TimeSpan(0), ..config.clone() })
-}
-
-/// Everything that a test has open.
-struct Test {
+/// A negotiated measurement.
+struct Session {
     program: Program,
     control: Control,
-    lanes: Lanes,
-    counts: Option<Counts>,
-    far: Vec<Remote>,
+    pairs: DataQueuePairs,
+    generator: Generator,
     effective: RdmaEffective,
-    config: RdmaConfig,
     iterations: u64,
 }
 
-impl Test {
+impl Session {
     fn open(
         peer: SocketAddr,
         program: Program,
@@ -127,80 +122,77 @@ impl Test {
         stop: &AtomicBool,
     ) -> Result<Self, RdmaError> {
         let depth = if program.latency { 1 } else { config.depth };
-        let shape = shape(config.size.largest(), depth, config.queue_pairs);
-        let mut lanes = Lanes::new(&open_rnic(config.progress, config.core)?, config, shape, End::Near)?;
-        lanes.lay_out(config.size.largest());
-        let counts = match (program.operation, program.latency) {
-            (RdmaOperation::Send, false) => Some(Counts::new(lanes.domain(), lanes.pairs.len())?),
+        let layout = layout(config.size.largest(), depth, config.queue_pairs);
+        let rnic = open_rnic(config.progress, config.core)?;
+        let mut pairs = DataQueuePairs::new(&rnic, config, layout, Role::Client)?;
+        pairs.fill_memory(config.size.largest());
+        let counters = match (program.operation, program.latency) {
+            (RdmaOperation::Send, false) => Some(Counters::new(pairs.domain(), pairs.count())?),
             _ => None,
         };
-        let quiet = Rnic::open(RnicOptions::default())?;
-        let mut control = Control::new(&ProtectionDomain::new(&quiet))?;
+        let mut control = Control::open(Role::Client)?;
         control.connect(peer, &connect_options(config, 0), stop)?;
-        control.greet(true, stop)?;
-        // A step, the other connections, and a step.
-        control.introduce(true, Introduction::default(), stop)?;
+        control.exchange_parameters(stop)?;
+        control.synchronize(stop)?;
         let reads = if program.operation == RdmaOperation::Read { config.outstanding_reads } else { 0 };
-        connect(&mut lanes, peer, &connect_options(config, reads), stop)?;
-        control.introduce(true, Introduction::default(), stop)?;
-        let own = own_introductions(&lanes, counts.as_ref(), reads);
-        let far = introduce(&control, true, program, &own, stop)?;
-        let mut effective = effective(config, lanes.agreed())?;
+        connect(&mut pairs, peer, &connect_options(config, reads), stop)?;
+        control.synchronize(stop)?;
+        let own = destinations(&pairs, counters.as_ref(), reads);
+        let remote = control.exchange_destinations(program, &own, stop)?;
+        let mut effective = effective(config, pairs.established())?;
         (effective.far.progress, effective.far.wait, effective.far.core) = (None, None, None);
         let iterations = config.iterations.unwrap_or(ITERATIONS);
-        Ok(Self { program, control, lanes, counts, far, effective, config: config.clone(), iterations })
+        let credits = match counters {
+            Some(counters) => {
+                let receives = config.rx_depth.unwrap_or(DEFAULT_RECEIVES);
+                // The server posts no more than it will receive.
+                let receives = u64::from(receives).min(iterations) as u32;
+                Credits::from_counters(&pairs, counters, receives)
+            }
+            None => Credits::unneeded(&pairs),
+        };
+        let load = Load::new(config, program.operation);
+        let generator = Generator::new(&pairs, Role::Client, load, remote, Conventions::Perftest, credits);
+        Ok(Self { program, control, pairs, generator, effective, iterations })
     }
 
-    fn size(
+    fn run(
         &mut self,
         size: u64,
         stop: &AtomicBool,
         watch: &mut dyn FnMut(Event<'_>),
     ) -> Result<RdmaResult, RdmaError> {
-        let (operation, bytes) = (self.program.operation, u32::try_from(size).unwrap_or(u32::MAX));
-        let mut going = || watch(Event::Going(ByteCount(size)));
+        let mut on_tick = || watch(Event::Progress(ByteCount(size)));
         let cpu = cpu_ns();
-        let begun = std::time::Instant::now();
-        let (latency, sent, elapsed) = if self.program.latency {
-            let mut exchange = Exchange::new(operation, self.far[0], bytes);
-            let found = exchange.measure(&mut self.lanes, self.iterations, stop, &mut going)?;
-            (found.latency(), self.iterations, begun.elapsed())
-        } else {
-            let receives = self.config.rx_depth.unwrap_or(RECEIVES);
-            // The server posts no more than it will receive.
-            let receives = u64::from(receives).min(self.iterations) as u32;
-            let counts = self.counts.as_ref().map(|counts| (counts, receives));
-            let flow = Flow { operation, far: &self.far, counts, size: bytes, count: self.iterations };
-            let elapsed = flow.run(&mut self.lanes, stop, &mut going)?;
-            (None, self.iterations * u64::from(self.config.queue_pairs), elapsed)
-        };
+        self.generator.begin(size);
+        let limit = Limit::Count(self.iterations);
+        let own = self.generator.run(&mut self.pairs, limit, &mut Watch::new(stop, &mut on_tick))?;
         Ok(RdmaResult {
             size_bytes: size,
-            depth_count: self.lanes.shape.depth,
-            forward: RdmaRate::new(sent, size, nanoseconds(elapsed)),
+            depth_count: self.pairs.layout.depth,
+            forward: RdmaRate::new(own.message_count, size, nanoseconds(own.elapsed)),
             reverse: None,
-            latency,
+            latency: own.latency,
             near_cpu_ns: cpu_ns() - cpu,
             far_cpu_ns: None,
             verified: None,
         })
     }
 
-    /// Tells the server what was found, and ends the talk.
-    fn leave(self, last: Option<&RdmaResult>, stop: &AtomicBool) -> Result<(), RdmaError> {
-        let own = Introduction::default();
+    /// Reports the results to the server, and closes the connections.
+    fn close(self, last: Option<&RdmaResult>, stop: &AtomicBool) -> Result<(), RdmaError> {
         if self.program.reports() {
-            self.control.introduce(true, own, stop)?;
-            for figure in report(last).encode() {
-                self.control.ask(&figure, stop)?;
+            self.control.synchronize(stop)?;
+            for value in report(last).encode() {
+                self.control.exchange(&value, stop)?;
             }
         }
-        if self.program.takes_leave() {
-            self.control.introduce(true, own, stop)?;
+        if self.program.synchronizes_at_end() {
+            self.control.synchronize(stop)?;
         }
-        self.lanes.close();
-        std::thread::sleep(GRACE);
-        self.control.close(FAREWELL);
+        self.pairs.close();
+        std::thread::sleep(CLOSE_DELAY);
+        self.control.close(CLOSE_TIMEOUT);
         Ok(())
     }
 }
@@ -224,22 +216,22 @@ fn connect_options(config: &RdmaConfig, reads: u16) -> ConnectOptions {
     }
 }
 
-/// Connects all queue pairs.
+/// Connects all queue pairs, with retries while the server does not listen.
 fn connect(
-    lanes: &mut Lanes,
+    pairs: &mut DataQueuePairs,
     peer: SocketAddr,
     options: &ConnectOptions,
     stop: &AtomicBool,
 ) -> Result<(), RdmaError> {
-    let mut tries = 0;
-    while !lanes.complete() {
-        match lanes.connect(peer, options, stop) {
-            Ok(()) => tries = 0,
+    let mut retries = 0;
+    while !pairs.all_connected() {
+        match pairs.connect_next(peer, options, stop) {
+            Ok(()) => retries = 0,
             Err(RdmaError::Connect { source: ConnectError::Tcp { source, .. } })
-                if source.kind() == io::ErrorKind::ConnectionRefused && tries < TRIES =>
+                if source.kind() == io::ErrorKind::ConnectionRefused && retries < CONNECT_RETRIES =>
             {
-                tries += 1;
-                std::thread::sleep(PAUSE);
+                retries += 1;
+                std::thread::sleep(RETRY_INTERVAL);
             }
             Err(error) => return Err(error),
         }
@@ -250,38 +242,22 @@ fn connect(
     Ok(())
 }
 
-/// What each of our queue pairs says of itself.
-#[must_use]
-pub fn own_introductions(lanes: &Lanes, counts: Option<&Counts>, reads: u16) -> Vec<Introduction> {
-    let place = |lane: usize| match counts {
-        Some(counts) => counts.place(lane),
-        None => lanes.advert().sink(lane),
-    };
-    let pairs = lanes.pairs.iter().enumerate();
-    pairs
-        .map(|(lane, pair)| Introduction {
-            reads: u32::from(reads.max(1)),
-            queue_pair: pair.id().0,
-            stag: place(lane).stag.0,
-            address: place(lane).address,
+/// The destinations of this end: the memory of its queue pairs, or their counters.
+pub(super) fn destinations(
+    pairs: &DataQueuePairs,
+    counters: Option<&Counters>,
+    reads: u16,
+) -> Vec<Destination> {
+    let memory = pairs.advert().of_queue_pairs(pairs.count());
+    (0..pairs.count())
+        .map(|qp| {
+            let place = counters.map_or(memory[qp].sink, |counters| counters.place(qp));
+            Destination {
+                reads: u32::from(reads.max(1)),
+                queue_pair: pairs.queue_pair_number(qp),
+                stag: place.stag.0,
+                address: place.address,
+            }
         })
         .collect()
-}
-
-/// The words of both ends about their queue pairs: the other end's places.
-///
-/// # Errors
-/// As [`Control::ask`].
-pub fn introduce(
-    control: &Control,
-    client: bool,
-    program: Program,
-    own: &[Introduction],
-    stop: &AtomicBool,
-) -> Result<Vec<Remote>, RdmaError> {
-    let mut far = vec![Remote { stag: clearstream_iwarp::stag::Stag(0), address: 0 }; own.len()];
-    for lane in program.introductions(own.len()) {
-        far[lane] = control.introduce(client, own[lane], stop)?.place();
-    }
-    Ok(far)
 }

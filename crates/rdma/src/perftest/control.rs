@@ -1,52 +1,56 @@
-//! The connection of the talk: the client says something, and the server
-//! answers with as many bytes.
+//! The control connection of perftest: the client sends a message, and the server
+//! answers with one of the same length.
 
 use std::{net::SocketAddr, sync::atomic::AtomicBool, time::Duration};
 
 use clearstream_iwarp::{
-    verbs::{AcceptOptions, Access, ConnectOptions, Established, Incoming, ProtectionDomain, Region},
-    work::{Completed, Completion, Data, Operation, ReceiveRequest, SendRequest},
+    verbs::{AcceptOptions, Access, ConnectOptions, Established, Incoming, Region},
+    work::{Completed, Completion, Data, Operation, ReceiveRequest, Remote, SendRequest},
 };
 
-use super::format::{CYCLE, INTRODUCTION_BYTES, Introduction, LINE, MTU, VERSION, version};
+use super::{
+    Program,
+    format::{CACHE_LINE, CYCLE_BUFFER, DESTINATION_BYTES, Destination, MTU, VERSION, version},
+};
 use crate::{
-    blocking::{Waited, Wire},
-    error::RdmaError,
+    blocking::{BlockingQueuePair, Wait},
+    data_queue_pairs::Role,
+    error::{RdmaError, peer_text},
+    negotiation::RemoteMemory,
 };
 
-/// How long the other end may take for its next word, while it has nothing to
-/// measure.
-pub const PATIENCE: Duration = Duration::from_secs(10);
-/// What is wanted at the other end.
+/// Maximum wait for the peer's next message outside of runs.
+pub(super) const CONTROL_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+/// The program that is expected at the other end.
 const PERFTEST: &str = "perftest (with -R)";
 
-/// The connection. One word is on its way at a time.
+/// One end of a control connection, with one message in flight at a time.
 #[derive(Debug)]
-pub struct Control {
-    wire: Wire,
-    words: Region,
+pub(super) struct Control {
+    role: Role,
+    queue_pair: BlockingQueuePair,
+    memory: Region,
 }
 
-/// What there was to hear.
+/// Result of a poll.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Heard {
-    /// A word.
-    Word(Vec<u8>),
-    /// Nothing yet.
+pub(super) enum Received {
+    Message(Vec<u8>),
     Nothing,
-    /// The other end has left.
-    Left,
+    /// The peer has closed the connection gracefully.
+    Closed,
 }
 
 impl Control {
-    /// Not connected yet, ready for a word.
+    /// A control connection that is not established yet.
     ///
     /// # Errors
     /// The RNIC's.
-    pub fn new(domain: &ProtectionDomain) -> Result<Self, RdmaError> {
-        let wire = Wire::new(domain)?;
-        let control = Self { wire, words: Region::new(domain, INTRODUCTION_BYTES, Access::LOCAL_WRITE)? };
-        control.listen()?;
+    pub(super) fn open(role: Role) -> Result<Self, RdmaError> {
+        let queue_pair = BlockingQueuePair::open()?;
+        let memory = Region::new(queue_pair.domain(), DESTINATION_BYTES, Access::LOCAL_WRITE)?;
+        let control = Self { role, queue_pair, memory };
+        control.post_receive()?;
         Ok(control)
     }
 
@@ -54,30 +58,30 @@ impl Control {
     ///
     /// # Errors
     /// No connection.
-    pub fn connect(
+    pub(super) fn connect(
         &mut self,
         peer: SocketAddr,
         options: &ConnectOptions,
         stop: &AtomicBool,
     ) -> Result<&Established, RdmaError> {
-        self.wire.connect(peer, options, stop)
+        self.queue_pair.connect(peer, options, stop)
     }
 
     /// Accepts as a server.
     ///
     /// # Errors
     /// No connection.
-    pub fn accept(&mut self, request: Incoming) -> Result<&Established, RdmaError> {
-        self.wire.accept(request, &AcceptOptions::default())
+    pub(super) fn accept(&mut self, request: Incoming) -> Result<&Established, RdmaError> {
+        self.queue_pair.accept(request, &AcceptOptions::default())
     }
 
-    /// Says something.
+    /// Sends a message.
     ///
     /// # Errors
-    /// A connection that is over.
-    pub fn say(&self, word: &[u8]) -> Result<(), RdmaError> {
-        let data = Data::Inline(word.into());
-        self.wire.send(SendRequest {
+    /// A closed connection.
+    pub(super) fn send(&self, message: &[u8]) -> Result<(), RdmaError> {
+        let data = Data::Inline(message.into());
+        self.queue_pair.send(SendRequest {
             id: 0,
             operation: Operation::Send { data, solicited: false, invalidate: None },
             signaled: true,
@@ -85,140 +89,155 @@ impl Control {
         })
     }
 
-    /// Looks whether there is a word.
+    /// Polls for a message.
     ///
     /// # Errors
     /// A connection that broke.
-    pub fn try_hear(&self) -> Result<Heard, RdmaError> {
-        while let Some(waited) = self.wire.try_next()? {
-            match self.heard(waited)? {
-                Heard::Nothing => {}
-                heard => return Ok(heard),
+    pub(super) fn try_receive(&self) -> Result<Received, RdmaError> {
+        while let Some(wait) = self.queue_pair.try_next()? {
+            match self.received(wait)? {
+                Received::Nothing => {}
+                received => return Ok(received),
             }
         }
-        Ok(Heard::Nothing)
+        Ok(Received::Nothing)
     }
 
-    /// Waits for a word, for [`PATIENCE`].
+    /// Waits for a message, at most [`CONTROL_REPLY_TIMEOUT`].
     ///
     /// # Errors
-    /// A connection that broke, silence, or the flag to stop.
-    pub fn hear(&self, stop: &AtomicBool) -> Result<Vec<u8>, RdmaError> {
+    /// A connection that broke, no message, or the stop flag.
+    fn receive(&self, stop: &AtomicBool) -> Result<Vec<u8>, RdmaError> {
         loop {
-            let waited = self.wire.wait(Some(PATIENCE), stop)?;
-            if let Waited::Late = waited {
-                return Err(self.other_peer(format!("it says nothing for {} s", PATIENCE.as_secs())));
+            let wait = self.queue_pair.wait(Some(CONTROL_REPLY_TIMEOUT), stop)?;
+            if let Wait::TimedOut = wait {
+                let seconds = CONTROL_REPLY_TIMEOUT.as_secs();
+                return Err(self.other_peer(format!("it sends nothing for {seconds} s")));
             }
-            match self.heard(waited)? {
-                Heard::Word(word) => return Ok(word),
-                Heard::Nothing => {}
-                Heard::Left => return Err(self.wire.lost("it left in the middle of the talk")),
+            match self.received(wait)? {
+                Received::Message(message) => return Ok(message),
+                Received::Nothing => {}
+                Received::Closed => {
+                    return Err(self.queue_pair.lost("it closed the control connection"));
+                }
             }
         }
     }
 
-    fn heard(&self, waited: Waited) -> Result<Heard, RdmaError> {
-        match waited {
-            Waited::Done(done) if done.completed == Completed::Receive => self.word(&done).map(Heard::Word),
-            Waited::Done(_) | Waited::Late => Ok(Heard::Nothing),
-            Waited::Over(ending) if ending.orderly => Ok(Heard::Left),
-            Waited::Over(ending) => Err(self.wire.lost(ending.reason)),
+    fn received(&self, wait: Wait) -> Result<Received, RdmaError> {
+        match wait {
+            Wait::Completed(done) if done.completed == Completed::Receive => {
+                self.message(&done).map(Received::Message)
+            }
+            Wait::Completed(_) | Wait::TimedOut => Ok(Received::Nothing),
+            Wait::Closed(closure) if closure.graceful => Ok(Received::Closed),
+            Wait::Closed(closure) => Err(self.queue_pair.lost(closure.reason)),
         }
     }
 
-    fn word(&self, done: &Completion) -> Result<Vec<u8>, RdmaError> {
-        let word = self.words.to_vec(0, done.bytes as usize);
-        self.listen()?;
-        Ok(word)
+    fn message(&self, done: &Completion) -> Result<Vec<u8>, RdmaError> {
+        let message = self.memory.to_vec(0, done.bytes as usize);
+        self.post_receive()?;
+        Ok(message)
     }
 
-    fn listen(&self) -> Result<(), RdmaError> {
-        let segment = self.words.segment(0, INTRODUCTION_BYTES as u32);
-        self.wire.receive(ReceiveRequest { id: 0, segments: [segment].into_iter().collect() })
+    fn post_receive(&self) -> Result<(), RdmaError> {
+        let segment = self.memory.segment(0, DESTINATION_BYTES as u32);
+        self.queue_pair.receive(ReceiveRequest { id: 0, segments: [segment].into_iter().collect() })
     }
 
-    /// The client's turn: says something and waits for the answer.
+    /// One exchange of messages: the client sends first.
     ///
     /// # Errors
-    /// As [`Control::hear`], and an answer of another length.
-    pub fn ask(&self, word: &[u8], stop: &AtomicBool) -> Result<Vec<u8>, RdmaError> {
-        self.say(word)?;
-        let answer = self.hear(stop)?;
-        self.check_length(&answer, word.len())?;
-        Ok(answer)
+    /// A connection that broke, no message, one of another length, or the stop
+    /// flag.
+    pub(super) fn exchange(&self, message: &[u8], stop: &AtomicBool) -> Result<Vec<u8>, RdmaError> {
+        if self.role == Role::Client {
+            self.send(message)?;
+        }
+        let received = self.receive(stop)?;
+        if received.len() != message.len() {
+            return Err(self.unexpected_length(received.len()));
+        }
+        if self.role == Role::Server {
+            self.send(message)?;
+        }
+        Ok(received)
     }
 
-    /// The server's turn: waits for so many bytes and answers.
+    /// The first exchanges: version, size of the buffer that a client cycles
+    /// through, cache line, MTU. Returns the size of the peer's buffer.
     ///
     /// # Errors
-    /// As [`Control::ask`].
-    pub fn answer(&self, word: &[u8], stop: &AtomicBool) -> Result<Vec<u8>, RdmaError> {
-        let heard = self.hear(stop)?;
-        self.check_length(&heard, word.len())?;
-        self.say(word)?;
-        Ok(heard)
-    }
-
-    /// One turn, whichever end this is.
-    ///
-    /// # Errors
-    /// As [`Control::ask`].
-    pub fn turn(&self, client: bool, word: &[u8], stop: &AtomicBool) -> Result<Vec<u8>, RdmaError> {
-        if client { self.ask(word, stop) } else { self.answer(word, stop) }
-    }
-
-    /// The first words: versions, the bytes that a client walks through, a
-    /// cache line, an MTU. What the walk takes at the other end.
-    ///
-    /// # Errors
-    /// A peer that speaks otherwise, or an older perftest.
-    pub fn greet(&self, client: bool, stop: &AtomicBool) -> Result<u32, RdmaError> {
-        let theirs = self.turn(client, &VERSION, stop)?;
+    /// As [`Self::exchange`], or an older perftest.
+    pub(super) fn exchange_parameters(&self, stop: &AtomicBool) -> Result<u32, RdmaError> {
+        let theirs = self.exchange(&VERSION, stop)?;
         if version(&theirs).is_none() {
-            let seen =
-                format!("its version is {:?}, and 5.70 is the oldest", String::from_utf8_lossy(&theirs));
-            return Err(self.other_peer(seen.replace("\\0", "")));
+            let text = String::from_utf8_lossy(&theirs);
+            let text = peer_text(text.trim_end_matches('\0'));
+            return Err(self.other_peer(format!("its version is \"{text}\", and 5.70 is the oldest")));
         }
-        let cycle = self.turn(client, &CYCLE, stop)?;
-        self.turn(client, &LINE, stop)?;
-        self.turn(client, &MTU, stop)?;
-        let [a, b, c, d] = cycle[..] else { return Err(self.other_peer("no page size".to_owned())) };
+        let cycle = self.exchange(&CYCLE_BUFFER, stop)?;
+        self.exchange(&CACHE_LINE, stop)?;
+        self.exchange(&MTU, stop)?;
+        let [a, b, c, d] = cycle[..] else { return Err(self.unexpected_length(cycle.len())) };
         Ok(u32::from_be_bytes([a, b, c, d]))
     }
 
-    /// One turn of introductions.
+    /// One exchange of destinations.
     ///
     /// # Errors
-    /// As [`Control::ask`].
-    pub fn introduce(
+    /// As [`Self::exchange`].
+    pub(super) fn exchange_destination(
         &self,
-        client: bool,
-        own: Introduction,
+        own: Destination,
         stop: &AtomicBool,
-    ) -> Result<Introduction, RdmaError> {
-        let theirs = self.turn(client, &own.encode(), stop)?;
-        Introduction::decode(&theirs).ok_or_else(|| self.strange(theirs.len()))
+    ) -> Result<Destination, RdmaError> {
+        let theirs = self.exchange(&own.encode(), stop)?;
+        Destination::decode(&theirs).ok_or_else(|| self.unexpected_length(theirs.len()))
     }
 
-    fn check_length(&self, word: &[u8], wanted: usize) -> Result<(), RdmaError> {
-        if word.len() == wanted { Ok(()) } else { Err(self.strange(word.len())) }
+    /// An exchange that only synchronizes the ends.
+    ///
+    /// # Errors
+    /// As [`Self::exchange`].
+    pub(super) fn synchronize(&self, stop: &AtomicBool) -> Result<(), RdmaError> {
+        self.exchange_destination(Destination::default(), stop).map(drop)
     }
 
-    /// A word that does not belong here.
-    #[must_use]
-    pub fn strange(&self, length: usize) -> RdmaError {
+    /// The exchanges once the queue pairs are connected: the peer's memory of
+    /// each.
+    ///
+    /// # Errors
+    /// As [`Self::exchange`].
+    pub(super) fn exchange_destinations(
+        &self,
+        program: Program,
+        own: &[Destination],
+        stop: &AtomicBool,
+    ) -> Result<Vec<RemoteMemory>, RdmaError> {
+        let mut theirs = vec![Destination::default(); own.len()];
+        for qp in program.destination_order(own.len()) {
+            theirs[qp] = self.exchange_destination(own[qp], stop)?;
+        }
+        let memory = theirs.into_iter().map(Destination::memory);
+        Ok(memory.map(|place: Remote| RemoteMemory { source: place, sink: place }).collect())
+    }
+
+    /// The error of a message that is out of sequence.
+    pub(super) fn unexpected_length(&self, length: usize) -> RdmaError {
         self.other_peer(format!(
-            "it said {length} bytes where others were expected; start the same program, with as many queue \
+            "it sent {length} bytes where others were expected; start the same program, with as many queue \
              pairs, at both ends"
         ))
     }
 
     fn other_peer(&self, seen: String) -> RdmaError {
-        RdmaError::OtherPeer { peer: self.wire.peer(), expected: PERFTEST, seen }
+        RdmaError::OtherPeer { peer: self.queue_pair.peer(), expected: PERFTEST, seen }
     }
 
-    /// Ends the connection in order.
-    pub fn close(self, limit: Duration) {
-        self.wire.close(limit);
+    /// Closes the connection gracefully.
+    pub(super) fn close(self, timeout: Duration) {
+        self.queue_pair.close(timeout);
     }
 }

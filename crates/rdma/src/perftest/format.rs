@@ -1,46 +1,45 @@
-//! What perftest's ends say to each other, byte for byte.
+//! Messages of perftest's control connection, byte for byte.
 
 use clearstream_iwarp::{stag::Stag, work::Remote};
 
-/// Its version, as its programs of Debian 12 say it: from 5.70 on they talk to
-/// each other, and to one below 6.28 the later ones do not say more.
-pub const VERSION: [u8; 16] = *b"6.06\0\0\0\0\0\0\0\0\0\0\0\0";
-/// The least that is spoken with, in hundredths.
+/// Version, as the programs of Debian 12 send it. Programs from 5.70 on accept
+/// each other; to a version below 6.28 later ones send nothing that it lacks.
+pub(super) const VERSION: [u8; 16] = *b"6.06\0\0\0\0\0\0\0\0\0\0\0\0";
+/// The least version that is supported, in hundredths.
 const LEAST_VERSION: u32 = 570;
-/// Bytes through which a client walks with its addresses, big endian.
-pub const CYCLE: [u8; 4] = 4096_u32.to_be_bytes();
-/// Bytes of a cache line, big endian.
-pub const LINE: [u8; 4] = 64_u32.to_be_bytes();
-/// Number of an InfiniBand MTU (1024 bytes), as text; it means nothing here.
-pub const MTU: [u8; 2] = *b"3\0";
-/// Bytes of an [`Introduction`].
-pub const INTRODUCTION_BYTES: usize = 56;
-/// Bytes of a figure of the report.
-pub const FIGURE_BYTES: usize = 8;
-/// Figures of a report.
-pub const FIGURES: usize = 5;
+/// Size of the buffer that a client cycles through, big endian.
+pub(super) const CYCLE_BUFFER: [u8; 4] = 4096_u32.to_be_bytes();
+/// Size of a cache line, big endian.
+pub(super) const CACHE_LINE: [u8; 4] = 64_u32.to_be_bytes();
+/// Code of an InfiniBand MTU (1024 bytes), as text; iWARP has none.
+pub(super) const MTU: [u8; 2] = *b"3\0";
+/// Length of an encoded [`Destination`].
+pub(super) const DESTINATION_BYTES: usize = 56;
+/// Length of a value of the report.
+pub(super) const VALUE_BYTES: usize = 8;
+/// Values of a report.
+pub(super) const VALUES: usize = 5;
 
-/// Who one end is: a queue pair and its memory. Between these words it also
-/// keeps step ("I am ready", "I am done").
+/// A queue pair and its memory, as one end introduces itself to the other. The
+/// same message also synchronizes the ends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Introduction {
+pub(super) struct Destination {
     /// Reads that may be outstanding.
-    pub reads: u32,
+    pub(super) reads: u32,
     /// Number of the queue pair.
-    pub queue_pair: u32,
+    pub(super) queue_pair: u32,
     /// Tag of its memory.
-    pub stag: u32,
-    /// First byte that the other end may use.
-    pub address: u64,
+    pub(super) stag: u32,
+    /// First byte that the peer may use.
+    pub(super) address: u64,
 }
 
-impl Introduction {
-    /// The bytes of the wire: a port's number (none in iWARP), Reads, queue
-    /// pair, packet number (none), tag, four bytes of nothing, address, a
-    /// port's address (none), numbers that are not used. All big endian.
-    #[must_use]
-    pub fn encode(self) -> [u8; INTRODUCTION_BYTES] {
-        let mut bytes = [0; INTRODUCTION_BYTES];
+impl Destination {
+    /// Encodes it, all big endian: number of the port (none in iWARP), Reads,
+    /// queue pair, packet sequence number (none), tag, four bytes of padding,
+    /// address, address of the port (none), unused numbers.
+    pub(super) fn encode(self) -> [u8; DESTINATION_BYTES] {
+        let mut bytes = [0; DESTINATION_BYTES];
         bytes[4..8].copy_from_slice(&self.reads.to_be_bytes());
         bytes[8..12].copy_from_slice(&self.queue_pair.to_be_bytes());
         bytes[16..20].copy_from_slice(&self.stag.to_be_bytes());
@@ -48,33 +47,29 @@ impl Introduction {
         bytes
     }
 
-    /// What a received message says; `None` when it is of another kind.
-    #[must_use]
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; INTRODUCTION_BYTES] = bytes.try_into().ok()?;
-        let word = |at: usize| {
-            let [.., a, b, c, d] = bytes[at..at + 4] else { return 0 };
+    /// Decodes a received message; `None` when it has another length.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; DESTINATION_BYTES] = bytes.try_into().ok()?;
+        let number = |at: usize| {
+            let [a, b, c, d] = bytes[at..at + 4] else { return 0 };
             u32::from_be_bytes([a, b, c, d])
         };
         Some(Self {
-            reads: word(4),
-            queue_pair: word(8),
-            stag: word(16),
-            address: u64::from(word(24)) << 32 | u64::from(word(28)),
+            reads: number(4),
+            queue_pair: number(8),
+            stag: number(16),
+            address: u64::from(number(24)) << 32 | u64::from(number(28)),
         })
     }
 
     /// Its memory.
-    #[must_use]
-    pub fn place(self) -> Remote {
+    pub(super) fn memory(self) -> Remote {
         Remote { stag: Stag(self.stag), address: self.address }
     }
 }
 
-/// A version that is spoken here, from a peer's words: `None` for those that
-/// are not.
-#[must_use]
-pub fn version(bytes: &[u8]) -> Option<String> {
+/// A supported version; `None` for others.
+pub(super) fn version(bytes: &[u8]) -> Option<String> {
     let end = bytes.iter().position(|byte| *byte == 0)?;
     let text = std::str::from_utf8(&bytes[..end]).ok()?;
     let (whole, part) = text.split_once('.')?;
@@ -84,25 +79,24 @@ pub fn version(bytes: &[u8]) -> Option<String> {
     (bytes.len() == VERSION.len() && version >= LEAST_VERSION).then(|| text.to_owned())
 }
 
-/// What a client found: its last words before it leaves.
+/// Results that a client reports before it leaves.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Report {
-    /// Bytes of a message.
+    /// Message size in bytes.
     pub size: u64,
     /// Messages, all queue pairs together.
     pub iterations: u64,
-    /// The best stretch, and the mean, in 2^20 bytes a second.
+    /// Peak bandwidth in 2^20 bytes a second.
     pub peak: f64,
-    /// The same of all of it.
+    /// Mean bandwidth in 2^20 bytes a second.
     pub mean: f64,
     /// Million messages a second.
     pub rate: f64,
 }
 
 impl Report {
-    /// The figures, each a message of its own.
-    #[must_use]
-    pub fn encode(self) -> [[u8; FIGURE_BYTES]; FIGURES] {
+    /// The values, each a message of its own.
+    pub(super) fn encode(self) -> [[u8; VALUE_BYTES]; VALUES] {
         [
             self.size.to_be_bytes(),
             self.iterations.to_be_bytes(),
@@ -112,14 +106,14 @@ impl Report {
         ]
     }
 
-    /// Takes the figure of this number in.
-    pub fn take(&mut self, number: usize, figure: [u8; FIGURE_BYTES]) {
-        match number {
-            0 => self.size = u64::from_be_bytes(figure),
-            1 => self.iterations = u64::from_be_bytes(figure),
-            2 => self.peak = f64::from_be_bytes(figure),
-            3 => self.mean = f64::from_be_bytes(figure),
-            _ => self.rate = f64::from_be_bytes(figure),
+    /// Stores the value of this index.
+    pub(super) fn set(&mut self, index: usize, value: [u8; VALUE_BYTES]) {
+        match index {
+            0 => self.size = u64::from_be_bytes(value),
+            1 => self.iterations = u64::from_be_bytes(value),
+            2 => self.peak = f64::from_be_bytes(value),
+            3 => self.mean = f64::from_be_bytes(value),
+            _ => self.rate = f64::from_be_bytes(value),
         }
     }
 }
@@ -129,12 +123,12 @@ impl Report {
 mod tests {
     use super::*;
 
-    /// A server's introduction and a client's figures in a conversation of two
+    /// A server's destination and a client's report in a conversation of two
     /// Linux peers (fixtures/iwarp/perftest-read-bw.pcap): 5 Reads of 1000
     /// bytes, of which the client's screen said 5.09, 1.58 and 0.001654.
-    const INTRODUCTION: &str = "0000000000000080000000040089f8e0f0d6f10000000000000055e95dabf000\
+    const DESTINATION: &str = "0000000000000080000000040089f8e0f0d6f10000000000000055e95dabf000\
                                 525400123456000000000000000000000000000000000000";
-    const FIGURES_SEEN: [&str; 5] =
+    const VALUES_SEEN: [&str; 5] =
         ["00000000000003e8", "0000000000000005", "40145e1ccb733088", "3ff93b658c08a944", "3f5b17b96fac1ce9"];
 
     fn bytes(hex: &str) -> Vec<u8> {
@@ -142,30 +136,30 @@ mod tests {
     }
 
     #[test]
-    fn an_introduction_is_that_of_a_capture() {
-        let captured = bytes(INTRODUCTION);
-        let found = Introduction::decode(&captured).unwrap();
+    fn a_destination_is_that_of_a_capture() {
+        let captured = bytes(DESTINATION);
+        let found = Destination::decode(&captured).unwrap();
         let expected =
-            Introduction { reads: 128, queue_pair: 4, stag: 0xf0d6_f100, address: 0x55e9_5dab_f000 };
+            Destination { reads: 128, queue_pair: 4, stag: 0xf0d6_f100, address: 0x55e9_5dab_f000 };
         assert_eq!(found, expected);
-        // The packet number and the port's address are InfiniBand's.
+        // The packet sequence number and the port's address are InfiniBand's.
         let mut bare = captured.clone();
         bare[12..16].fill(0);
         bare[32..38].fill(0);
         assert_eq!(found.encode(), bare.as_slice());
-        assert_eq!(Introduction::decode(&captured[1..]), None);
+        assert_eq!(Destination::decode(&captured[1..]), None);
     }
 
     #[test]
-    fn figures_are_those_of_a_capture() {
+    fn a_report_is_that_of_a_capture() {
         let mut report = Report::default();
-        for (number, figure) in FIGURES_SEEN.iter().enumerate() {
-            report.take(number, bytes(figure).try_into().unwrap());
+        for (index, value) in VALUES_SEEN.iter().enumerate() {
+            report.set(index, bytes(value).try_into().unwrap());
         }
         assert_eq!((report.size, report.iterations), (1000, 5));
         assert_eq!(format!("{:.2} {:.2} {:.6}", report.peak, report.mean, report.rate), "5.09 1.58 0.001654");
-        let again: Vec<Vec<u8>> = report.encode().iter().map(|figure| figure.to_vec()).collect();
-        assert_eq!(again, FIGURES_SEEN.map(bytes));
+        let again: Vec<Vec<u8>> = report.encode().iter().map(|value| value.to_vec()).collect();
+        assert_eq!(again, VALUES_SEEN.map(bytes));
     }
 
     #[test]

@@ -1,43 +1,44 @@
-//! The exchange of perftest's programs over rdma_cm (`ib_send_bw -R` and its
-//! kin), both roles, so that they can be the other end of a measurement.
+//! The protocol of perftest's programs over rdma_cm (`ib_send_bw -R` and the
+//! others), both roles, so that they can be the peer of a measurement.
 //!
-//! It has no document; the facts are those of the programs and of captured
-//! conversations. A connection of its own carries the talk ([`control`],
-//! [`words`]): the client says something, the server answers in kind, until
-//! both know each other's memory. Then requests flow over the queue pairs
-//! ([`traffic`], [`latency`]), and a last word on the first connection ends
-//! the test. Sizes and counts are never told: people give both ends the same.
+//! It has no specification; the facts are those of the programs and of captured
+//! conversations. A control connection (`control`, `format`) exchanges
+//! messages until both ends know each other's memory; the load generator
+//! (`generator`) then works on the data queue pairs, and a last message
+//! on the control connection ends the test. Sizes and counts are not
+//! transmitted: people give both ends the same.
 
-pub mod bandwidth;
-pub mod client;
-pub mod control;
-pub mod format;
-pub mod intake;
-pub mod latency;
-pub mod server;
+mod client;
+mod control;
+mod format;
+mod server;
+
+pub use client::{measure, settle};
+pub use format::Report;
+pub use server::{Served, Server, ServerEvent, ServerOptions};
 
 use clearstream_schema::rdma::RdmaOperation;
 
-use crate::negotiation::Shape;
+use crate::negotiation::Layout;
 
-/// Port of perftest.
+/// Default port of perftest.
 pub const PORT: u16 = 18_515;
-/// Receives that its servers post when they are not told otherwise.
-pub const RECEIVES: u32 = 512;
-/// Least bytes of a place for messages: its clients walk through so many.
-const LEAST_PLACE_BYTES: u64 = 4096;
+/// Receives that its servers post by default.
+pub const DEFAULT_RECEIVES: u32 = 512;
+/// Least bytes of a slot: clients cycle through a buffer of this size.
+const LEAST_SLOT_BYTES: u64 = 4096;
 
 /// One of perftest's programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Program {
-    /// What it does.
+    /// What it measures.
     pub operation: RdmaOperation,
     /// One message at a time.
     pub latency: bool,
 }
 
 impl Program {
-    /// Its name.
+    /// Name of the program.
     #[must_use]
     pub fn name(self) -> &'static str {
         match (self.operation, self.latency) {
@@ -50,48 +51,50 @@ impl Program {
         }
     }
 
-    /// Whose place each of the first words is about, once the queue pairs are
-    /// connected: that of one queue pair after the other, and some more that
-    /// only keep step.
-    #[must_use]
-    pub fn introductions(self, lanes: usize) -> Vec<usize> {
+    /// Queue pairs whose destination each of the first exchanges is about, once
+    /// they are connected: one after the other, and some again that only
+    /// synchronize.
+    fn destination_order(self, queue_pairs: usize) -> Vec<usize> {
         let (before, between): (usize, usize) = match (self.operation, self.latency) {
             (RdmaOperation::Send, _) => (0, 1),
             (_, false) => (0, 0),
             (_, true) => (1, 0),
         };
-        let step = |count: usize| std::iter::repeat_n(0, count);
-        step(before).chain(0..lanes).chain(step(between)).chain(0..lanes).chain(step(1)).collect()
+        let first = |count: usize| std::iter::repeat_n(0, count);
+        let order = first(before).chain(0..queue_pairs).chain(first(between));
+        order.chain(0..queue_pairs).chain(first(1)).collect()
     }
 
-    /// The client tells its figures before its last word.
-    #[must_use]
-    pub fn reports(self) -> bool {
+    /// The client reports its results before it leaves.
+    fn reports(self) -> bool {
         !self.latency && self.operation != RdmaOperation::Send
     }
 
-    /// The client ends the talk with a word, and not only the connections.
-    #[must_use]
-    pub fn takes_leave(self) -> bool {
-        !(self.latency && self.operation == RdmaOperation::Write)
+    /// The client ends with a message, and not only by closing the connections.
+    fn synchronizes_at_end(self) -> bool {
+        !self.is_write_latency()
     }
 
-    /// Both ends must know the size: one of them looks at the last byte, or
-    /// has a receive of it.
-    #[must_use]
-    pub fn one_size(self) -> bool {
-        self.operation == RdmaOperation::Send || self.latency && self.operation == RdmaOperation::Write
+    /// Both ends must know the size: one of them polls the last byte, or posts
+    /// receives of it.
+    fn has_one_size(self) -> bool {
+        self.operation == RdmaOperation::Send || self.is_write_latency()
+    }
+
+    /// `ib_write_lat`, whose server writes first.
+    fn is_write_latency(self) -> bool {
+        self.latency && self.operation == RdmaOperation::Write
     }
 }
 
 /// Memory and queues for messages up to this size.
-fn shape(largest: u64, depth: u32, lanes: u16) -> Shape {
-    Shape {
-        slot_bytes: largest.max(LEAST_PLACE_BYTES).next_multiple_of(64),
+fn layout(largest_bytes: u64, depth: u32, queue_pairs: u16) -> Layout {
+    Layout {
+        slot_bytes: largest_bytes.max(LEAST_SLOT_BYTES).next_multiple_of(64),
         slots: 1,
         depth,
-        signal_every: (depth / 4).max(1),
-        lanes,
+        signal_interval: (depth / 4).max(1),
+        queue_pairs,
     }
 }
 
@@ -99,13 +102,13 @@ fn shape(largest: u64, depth: u32, lanes: u16) -> Shape {
 mod tests {
     use super::*;
 
-    /// How often each program's client tells its place between the connection
-    /// of one queue pair and the first message, counted in conversations of
-    /// two Linux peers (fixtures/iwarp/perftest-*.pcap).
+    /// How many destinations each program exchanges between the connection of
+    /// one queue pair and the first message, counted in conversations of two
+    /// Linux peers (fixtures/iwarp/perftest-*.pcap).
     #[test]
-    fn programs_introduce_themselves_as_often_as_captured() {
+    fn programs_exchange_destinations_as_often_as_captured() {
         use RdmaOperation::{Read, Send, Write};
-        for (operation, latency, words) in [
+        for (operation, latency, count) in [
             (Send, false, 4),
             (Send, true, 4),
             (Write, false, 3),
@@ -114,9 +117,9 @@ mod tests {
             (Read, true, 4),
         ] {
             let program = Program { operation, latency };
-            assert_eq!(program.introductions(1).len(), words, "{}", program.name());
+            assert_eq!(program.destination_order(1).len(), count, "{}", program.name());
         }
-        let two = Program { operation: Send, latency: false }.introductions(2);
+        let two = Program { operation: Send, latency: false }.destination_order(2);
         assert_eq!(two, [0, 1, 0, 0, 1, 0]);
     }
 }

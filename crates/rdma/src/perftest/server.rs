@@ -1,7 +1,7 @@
-//! The server's role: the client is one of perftest's programs.
+//! Server of perftest's protocol: the client is one of its programs.
 //!
-//! One client is served at a time. How many messages come is not asked
-//! beforehand: the client's word on the first connection ends a run.
+//! One client is served at a time. Clients do not announce how many messages
+//! come: a message on the control connection ends a run.
 
 use std::{
     net::SocketAddr,
@@ -9,42 +9,48 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_iwarp::verbs::{AcceptOptions, Incoming, Listener, ProtectionDomain, Rnic, RnicOptions};
+use clearstream_iwarp::verbs::{AcceptOptions, Incoming, Listener, Rnic, RnicOptions};
 use clearstream_schema::rdma::{RdmaConfig, RdmaOperation, RdmaProgress, RdmaRate};
 
 use super::{
     Program,
-    client::{introduce, own_introductions},
-    control::{Control, Heard, PATIENCE},
-    format::{FIGURE_BYTES, FIGURES, INTRODUCTION_BYTES, Introduction, Report},
-    intake::Intake,
-    latency::Exchange,
-    shape,
+    client::destinations,
+    control::{CONTROL_REPLY_TIMEOUT, Control, Received},
+    format::{DESTINATION_BYTES, Destination, Report, VALUE_BYTES, VALUES},
+    layout,
 };
 use crate::{
-    data_queue_pairs::{Batch, End, Lanes, batch, open_rnic},
+    blocking::STOP_POLL_INTERVAL,
+    data_queue_pairs::{DataQueuePairs, Role, open_rnic},
     error::RdmaError,
+    generator::{Conventions, Credits, Generator, Load},
+    negotiation::RemoteMemory,
     samples::nanoseconds,
-    server::Told,
 };
 
-/// How often it is looked whether to stop.
-const STOP_PERIOD: Duration = Duration::from_millis(50);
-/// The first connection may end a little after the others.
-const AFTERWARDS: Duration = Duration::from_secs(2);
-/// How long connections may take to end.
-const FAREWELL: Duration = Duration::from_secs(1);
-/// Reads that a client may have outstanding: as many as perftest asks for on
+/// Maximum time from the end of the data connections to that of the control
+/// connection.
+const CONTROL_CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum time without a message before a server stops draining.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum wait for the graceful close of the control connection.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Interval of polls while connections close.
+const CLOSE_POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// Reads that a client may have outstanding: as many as perftest requests on
 /// Linux' siw.
 const READS: u16 = 128;
+/// Size of a client's cycle buffer, at most.
+const MAX_CYCLE_BYTES: u64 = 2 << 20;
+const MAX_MESSAGE_BYTES: u64 = 1 << 30;
 
-/// What a server does.
+/// What a server serves.
 #[derive(Debug, Clone)]
-pub struct Service {
+pub struct ServerOptions {
     /// Which of the programs it is.
     pub program: Program,
-    /// Bytes of the largest message; of every one with `ib_write_lat`.
-    pub size: u64,
+    /// Size of the largest message; of every one with `ib_write_lat`.
+    pub size_bytes: u64,
     /// Queue pairs of a client.
     pub queue_pairs: u16,
     /// Receives on each of them.
@@ -57,135 +63,138 @@ pub struct Service {
     pub once: bool,
 }
 
-/// What was done for a client.
+/// Events of a server.
+#[derive(Debug)]
+pub enum ServerEvent {
+    /// A client has left.
+    Served {
+        /// Address of the client.
+        peer: SocketAddr,
+        /// Its measurement.
+        served: Served,
+    },
+    /// Serving a client failed.
+    Failed {
+        /// Address of the client.
+        peer: SocketAddr,
+        /// Cause.
+        error: RdmaError,
+    },
+}
+
+/// A client's measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Served {
     /// Which program.
     pub program: Program,
     /// On so many queue pairs.
     pub queue_pairs: u16,
-    /// What was counted here, of each size that came.
+    /// What was counted here, of each size.
     pub runs: Vec<RdmaRate>,
-    /// What the client told.
+    /// What the client reported.
     pub report: Option<Report>,
 }
 
 /// A listening endpoint.
 #[derive(Debug)]
 pub struct Server {
-    domain: ProtectionDomain,
     listener: Listener,
-    service: Service,
+    options: ServerOptions,
 }
 
 impl Server {
     /// Binds and listens; port 0 takes a free one.
     ///
     /// # Errors
-    /// Options that make no sense, an address that is in use or is not this
-    /// host's.
-    pub fn bind(address: SocketAddr, service: Service) -> Result<Self, RdmaError> {
-        if service.program.latency && service.queue_pairs != 1 {
-            let name = service.program.name();
-            return Err(RdmaError::Option(format!("{name} has one queue pair: leave --queue-pairs out")));
-        }
-        // Memory that cannot be had is refused before anybody comes.
-        drop(service.lanes(0)?);
+    /// Invalid options, an address that is in use or is not this host's.
+    pub fn bind(address: SocketAddr, options: ServerOptions) -> Result<Self, RdmaError> {
+        options.check()?;
+        // Memory that cannot be registered is an error before any client comes.
+        drop(options.queue_pairs(0)?);
         let rnic = Rnic::open(RnicOptions::default())?;
         let listener =
             Listener::bind(&rnic, address).map_err(|source| RdmaError::Listen { address, source })?;
-        Ok(Self { domain: ProtectionDomain::new(&rnic), listener, service })
+        Ok(Self { listener, options })
     }
 
-    /// Where it listens.
+    /// Address that the server listens on.
     #[must_use]
     pub fn local_address(&self) -> SocketAddr {
         self.listener.local_address()
     }
 
-    /// Serves one client after the other until `stop` is raised, or, where
-    /// that was asked for, one.
+    /// Serves one client after the other until the stop flag is set, or, where
+    /// the options say so, one.
     ///
     /// # Errors
     /// A listening socket that fails.
-    pub fn run(&self, stop: &AtomicBool, tell: &dyn Fn(Told<'_>)) -> Result<(), RdmaError> {
+    pub fn run(&self, stop: &AtomicBool, report: &dyn Fn(ServerEvent)) -> Result<(), RdmaError> {
         while !stop.load(Ordering::Relaxed) {
-            let Some(request) = self.listener.accept(Some(STOP_PERIOD))? else { continue };
+            let Some(request) = self.listener.accept(Some(STOP_POLL_INTERVAL))? else { continue };
             let peer = request.peer;
             match self.serve(request, stop) {
-                Ok(served) => tell(Told::Perftest { peer, served }),
+                Ok(served) => report(ServerEvent::Served { peer, served }),
                 Err(RdmaError::Stopped) => break,
-                Err(error) => tell(Told::Failed { peer, error }),
+                Err(error) => report(ServerEvent::Failed { peer, error }),
             }
-            if self.service.once {
+            if self.options.once {
                 break;
             }
         }
         Ok(())
     }
 
-    /// Serves the client whose first connection this is.
+    /// Serves the client whose control connection this is.
     fn serve(&self, request: Incoming, stop: &AtomicBool) -> Result<Served, RdmaError> {
-        let peer = request.peer;
-        let mut control = Control::new(&self.domain)?;
+        let (peer, program) = (request.peer, self.options.program);
+        let mut control = Control::open(Role::Server)?;
         control.accept(request)?;
-        let cycle = control.greet(false, stop)?;
-        let mut lanes = self.service.lanes(cycle)?;
-        lanes.lay_out(1);
-        control.introduce(false, Introduction::default(), stop)?;
-        self.accept(&mut lanes, peer, stop)?;
-        control.introduce(false, Introduction::default(), stop)?;
-        let reads = if self.service.program.operation == RdmaOperation::Read { READS } else { 0 };
-        let own = own_introductions(&lanes, None, reads);
-        let far = introduce(&control, false, self.service.program, &own, stop)?;
-        let duty = match (self.service.program.operation, self.service.program.latency) {
-            (RdmaOperation::Send, false) => Duty::Intake(Box::new(Intake::new(far))),
-            (RdmaOperation::Send, true) => {
-                Duty::Exchange(Box::new(Exchange::new(RdmaOperation::Send, far[0], 0)))
-            }
-            (RdmaOperation::Write, true) => {
-                let size = u32::try_from(self.service.size).unwrap_or(u32::MAX);
-                Duty::Exchange(Box::new(Exchange::new(RdmaOperation::Write, far[0], size)))
-            }
-            _ => Duty::None(Box::new(batch())),
-        };
-        let served = Served {
-            program: self.service.program,
-            queue_pairs: self.service.queue_pairs,
-            runs: Vec::new(),
-            report: None,
-        };
-        let own = own[0];
-        let mut session =
-            Session { control, lanes, duty, own, served, figures: 0, iterations: self.service.iterations };
-        session.attend(stop)?;
-        session.lanes.close();
-        session.control.close(FAREWELL);
+        let cycle_bytes = control.exchange_parameters(stop)?;
+        let mut pairs = self.options.queue_pairs(cycle_bytes)?;
+        pairs.fill_memory(1);
+        control.synchronize(stop)?;
+        self.accept(&mut pairs, peer, stop)?;
+        control.synchronize(stop)?;
+        let reads = if program.operation == RdmaOperation::Read { READS } else { 0 };
+        let own = destinations(&pairs, None, reads);
+        let remote = control.exchange_destinations(program, &own, stop)?;
+        let generator = self.options.generator(&pairs, remote);
+        let served =
+            Served { program, queue_pairs: self.options.queue_pairs, runs: Vec::new(), report: None };
+        let own = own.first().copied().unwrap_or_default();
+        let mut session = Session { control, pairs, generator, own, served, value_count: 0 };
+        session.run(stop)?;
+        session.pairs.close();
+        session.control.close(CLOSE_TIMEOUT);
         Ok(session.served)
     }
 
-    /// Accepts the queue pairs of a client.
-    fn accept(&self, lanes: &mut Lanes, peer: SocketAddr, stop: &AtomicBool) -> Result<(), RdmaError> {
-        let program = self.service.program;
+    /// Accepts the data connections of a client.
+    fn accept(
+        &self,
+        pairs: &mut DataQueuePairs,
+        peer: SocketAddr,
+        stop: &AtomicBool,
+    ) -> Result<(), RdmaError> {
         let options = AcceptOptions {
             ird: READS,
             ord: READS,
             // ib_write_lat's server writes first, and its client waits for that.
-            speak_first: program.latency && program.operation == RdmaOperation::Write,
+            speak_first: self.options.program.is_write_latency(),
             ..AcceptOptions::default()
         };
         let since = Instant::now();
         let mut next = 0;
-        while !lanes.complete() {
-            match self.listener.accept(Some(STOP_PERIOD))? {
+        while !pairs.all_connected() {
+            match self.listener.accept(Some(STOP_POLL_INTERVAL))? {
                 Some(request) if request.peer.ip() == peer.ip() => {
-                    lanes.accept(next, request, &options)?;
+                    pairs.accept(next, request, &options)?;
                     next += 1;
                 }
                 Some(request) => drop(request.reject(b"busy with another client: try again later")),
                 None if stop.load(Ordering::Relaxed) => return Err(RdmaError::Stopped),
-                None if since.elapsed() > PATIENCE => {
-                    let wanted = self.service.queue_pairs;
+                None if since.elapsed() > CONTROL_REPLY_TIMEOUT => {
+                    let wanted = self.options.queue_pairs;
                     return Err(RdmaError::Lost {
                         peer,
                         reason: format!(
@@ -200,147 +209,160 @@ impl Server {
     }
 }
 
-impl Service {
-    /// Queue pairs and memory for a client that walks through so many bytes.
-    fn lanes(&self, cycle: u32) -> Result<Lanes, RdmaError> {
-        let cycle = u64::from(cycle).min(MOST_CYCLE_BYTES);
+impl ServerOptions {
+    fn check(&self) -> Result<(), RdmaError> {
+        let fail = |reason: String| Err(RdmaError::Option(reason));
+        if self.program.latency && self.queue_pairs != 1 {
+            return fail(format!("{} has one queue pair: leave --queue-pairs out", self.program.name()));
+        }
+        if self.queue_pairs == 0 || self.receives == 0 {
+            return fail("a server needs at least one queue pair with one receive".to_owned());
+        }
+        if !(1..=MAX_MESSAGE_BYTES).contains(&self.size_bytes) {
+            return fail("--size: choose 1 B to 1 GiB".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Queue pairs and memory for a client with a cycle buffer of this size.
+    fn queue_pairs(&self, cycle_bytes: u32) -> Result<DataQueuePairs, RdmaError> {
+        let cycle_bytes = u64::from(cycle_bytes).min(MAX_CYCLE_BYTES);
         let config = RdmaConfig { progress: self.progress, ..RdmaConfig::default() };
-        let shape = shape(self.size.max(cycle), self.receives, self.queue_pairs);
-        Lanes::new(&open_rnic(self.progress, None)?, &config, shape, End::Far)
+        let layout = layout(self.size_bytes.max(cycle_bytes), self.receives, self.queue_pairs);
+        DataQueuePairs::new(&open_rnic(self.progress, None)?, &config, layout, Role::Server)
+    }
+
+    /// The server's part: takes Sends, answers messages, or only moves bytes
+    /// where progress is inline.
+    fn generator(&self, pairs: &DataQueuePairs, remote: Vec<RemoteMemory>) -> Generator {
+        let Program { operation, latency } = self.program;
+        let load = Load { operation, latency, bidirectional: false };
+        let credits = match (operation, latency) {
+            (RdmaOperation::Send, false) => Credits::into_counters(pairs),
+            _ => Credits::unneeded(pairs),
+        };
+        let generator = Generator::new(pairs, Role::Server, load, remote, Conventions::Perftest, credits);
+        let mut generator = match (operation, latency) {
+            (RdmaOperation::Send, false) => generator.counting_received(),
+            (RdmaOperation::Write, true) => generator.limiting_replies(self.iterations),
+            _ => generator,
+        };
+        // ib_send_lat answers with as many bytes as come.
+        let is_known = self.program.is_write_latency();
+        generator.begin(if is_known { self.size_bytes } else { 0 });
+        generator
     }
 }
 
-/// Pages of a client that are believed.
-const MOST_CYCLE_BYTES: u64 = 2 << 20;
-
-/// What the program itself does meanwhile.
-#[derive(Debug)]
-enum Duty {
-    /// It takes Sends.
-    Intake(Box<Intake>),
-    /// It answers messages.
-    Exchange(Box<Exchange>),
-    /// Nothing, but with inline progress somebody must move bytes.
-    None(Box<Batch>),
-}
-
+/// The measurement of one client.
 struct Session {
     control: Control,
-    lanes: Lanes,
-    duty: Duty,
-    own: Introduction,
+    pairs: DataQueuePairs,
+    generator: Generator,
+    own: Destination,
     served: Served,
-    /// Figures of the report that have come.
-    figures: usize,
-    iterations: u64,
+    /// Values of the report that have come.
+    value_count: usize,
 }
 
 impl Session {
-    /// Until the client has left.
-    fn attend(&mut self, stop: &AtomicBool) -> Result<(), RdmaError> {
+    /// Serves until the client has left.
+    fn run(&mut self, stop: &AtomicBool) -> Result<(), RdmaError> {
         let mut began = Instant::now();
         loop {
-            let busy = match self.look() {
-                Ok(busy) => busy,
-                // The queue pairs end before the first connection does.
-                Err(error) => return self.gone(began, error),
+            let is_busy = match self.generator.step(&mut self.pairs) {
+                Ok(is_busy) => is_busy,
+                // The data connections close before the control connection does.
+                Err(error) => return self.wait_for_close(began, error),
             };
-            if busy || !self.lanes.rest()? {
+            if is_busy || !self.pairs.idle()? {
                 continue;
             }
             if stop.load(Ordering::Relaxed) {
                 return Err(RdmaError::Stopped);
             }
-            match self.control.try_hear()? {
-                Heard::Nothing => {}
-                Heard::Left => {
+            match self.control.try_receive()? {
+                Received::Nothing => {}
+                Received::Closed => {
                     self.drain();
                     self.count(began);
                     return Ok(());
                 }
-                Heard::Word(word) => {
-                    self.heard(&word, began)?;
+                Received::Message(message) => {
+                    if message.len() == DESTINATION_BYTES {
+                        self.run_ended(began);
+                    }
+                    self.reply(&message)?;
                     began = Instant::now();
                 }
             }
         }
     }
 
-    fn look(&mut self) -> Result<bool, RdmaError> {
-        match &mut self.duty {
-            Duty::Intake(intake) => intake.take(&mut self.lanes),
-            Duty::Exchange(exchange) => exchange.answer(&mut self.lanes, self.iterations),
-            Duty::None(found) => Ok(self.lanes.poll(found)? > 0),
+    /// The client ends or begins a run. Data of the run may arrive later, on the
+    /// other connections.
+    fn run_ended(&mut self, began: Instant) {
+        self.generator.peer_finished();
+        if self.generator.received().is_none() {
+            self.count(began);
         }
     }
 
-    /// The client's message: a run is over or begins, or a figure. Data of the
-    /// run may arrive after it, on the other connections.
-    fn heard(&mut self, word: &[u8], began: Instant) -> Result<(), RdmaError> {
-        if word.len() == INTRODUCTION_BYTES {
-            match &mut self.duty {
-                Duty::Intake(intake) => intake.announced(),
-                Duty::Exchange(_) | Duty::None(_) => self.count(began),
-            }
-        }
-        self.reply(word)
-    }
-
-    /// Takes what is still on its way after the client has left: until the
-    /// queue pairs are over, or nothing has come for a while.
+    /// Takes Sends that are on their way after the client has left: until the
+    /// data connections are closed, or nothing has come for a while.
     fn drain(&mut self) {
-        if !matches!(self.duty, Duty::Intake(_)) {
+        if self.generator.received().is_none() {
             return;
         }
         let mut last = Instant::now();
-        while last.elapsed() < FAREWELL {
-            match self.look() {
+        while last.elapsed() < DRAIN_TIMEOUT {
+            match self.generator.step(&mut self.pairs) {
                 Ok(true) => last = Instant::now(),
-                Ok(false) => std::thread::sleep(Duration::from_millis(1)),
+                Ok(false) => std::thread::sleep(CLOSE_POLL_INTERVAL),
                 Err(_) => return,
             }
         }
     }
 
-    fn reply(&mut self, word: &[u8]) -> Result<(), RdmaError> {
-        if let Ok(figure) = <[u8; FIGURE_BYTES]>::try_from(word) {
-            self.served.report.get_or_insert_default().take(self.figures, figure);
-            self.figures = (self.figures + 1) % FIGURES;
-            return self.control.say(word);
+    fn reply(&mut self, message: &[u8]) -> Result<(), RdmaError> {
+        if let Ok(value) = <[u8; VALUE_BYTES]>::try_from(message) {
+            self.served.report.get_or_insert_default().set(self.value_count, value);
+            self.value_count = (self.value_count + 1) % VALUES;
+            return self.control.send(message);
         }
-        match word.len() {
-            INTRODUCTION_BYTES => self.control.say(&self.own.encode()),
-            other => Err(self.control.strange(other)),
+        match message.len() {
+            DESTINATION_BYTES => self.control.send(&self.own.encode()),
+            other => Err(self.control.unexpected_length(other)),
         }
     }
 
-    /// Takes down what a run has brought.
+    /// Stores what was counted: received messages of each run, or the messages
+    /// that were answered.
     fn count(&mut self, began: Instant) {
-        match &self.duty {
-            Duty::Intake(intake) => self.served.runs = intake.rates(),
-            Duty::Exchange(exchange) if self.served.runs.is_empty() && exchange.messages() > 0 => {
-                let elapsed = nanoseconds(began.elapsed());
-                let run = RdmaRate::new(exchange.messages(), exchange.size().into(), elapsed);
-                self.served.runs.push(run);
+        if let Some(rates) = self.generator.received() {
+            self.served.runs = rates;
+        } else if self.served.runs.is_empty() && self.served.program.latency {
+            let count = self.generator.measured().message_count;
+            if count > 0 {
+                let (size, elapsed) = (self.generator.message_bytes(), nanoseconds(began.elapsed()));
+                self.served.runs.push(RdmaRate::new(count, size, elapsed));
             }
-            Duty::Exchange(_) | Duty::None(_) => {}
         }
     }
 
-    /// The queue pairs are over: in order, when the first connection ends too.
-    fn gone(&mut self, began: Instant, error: RdmaError) -> Result<(), RdmaError> {
-        if let Duty::Exchange(exchange) = &mut self.duty {
-            exchange.end(&self.lanes);
-        }
+    /// The data connections are closed: gracefully, when the control connection
+    /// is closed too.
+    fn wait_for_close(&mut self, began: Instant, error: RdmaError) -> Result<(), RdmaError> {
+        self.generator.peer_closed(&self.pairs);
         let since = Instant::now();
-        while since.elapsed() < AFTERWARDS {
-            match self.control.try_hear()? {
-                Heard::Left => {
+        while since.elapsed() < CONTROL_CLOSE_TIMEOUT {
+            match self.control.try_receive()? {
+                Received::Closed => {
                     self.count(began);
                     return Ok(());
                 }
-                Heard::Word(word) => self.reply(&word)?,
-                Heard::Nothing => std::thread::sleep(Duration::from_millis(1)),
+                Received::Message(message) => self.reply(&message)?,
+                Received::Nothing => std::thread::sleep(CLOSE_POLL_INTERVAL),
             }
         }
         Err(error)

@@ -1,167 +1,168 @@
-//! The server's part of rping's exchange, for one connection.
+//! Server of rping's protocol, for one connection.
 
 use std::{net::SocketAddr, sync::atomic::AtomicBool, time::Duration};
 
 use clearstream_iwarp::{
-    verbs::{AcceptOptions, Access, Incoming, ProtectionDomain, Region},
-    work::{Completed, Completion, Data, Operation, ReceiveRequest, Remote, Segment, SendRequest},
+    verbs::{AcceptOptions, Access, Incoming, Region},
+    work::{Completed, Data, Operation, ReceiveRequest, Remote, Segment, SendRequest},
 };
-
 use clearstream_schema::rdma::PING_MOST_BYTES;
 
+use super::{ADVERT_BYTES, Advert, echo_length, text};
 use crate::{
-    blocking::{Waited, Wire},
+    blocking::{BlockingQueuePair, Wait},
     error::RdmaError,
-    rping::{self, ADVERT_BYTES, Advert},
 };
 
-/// How long a client may take within a round.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// How long the connection may take to end.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// Maximum wait for a client's next step within a round.
+const STEP_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum wait for the graceful close of the connection.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How a client is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PingService {
-    /// Bytes of the largest ping that is taken.
-    pub largest: u32,
+pub struct PingOptions {
+    /// Size of the largest ping that is taken.
+    pub largest_bytes: u32,
     /// Compare what was read with what rping sends.
     pub verify: bool,
     /// End after this many rounds.
     pub rounds: Option<u64>,
 }
 
-impl Default for PingService {
+impl Default for PingOptions {
     fn default() -> Self {
-        Self { largest: PING_MOST_BYTES as u32, verify: false, rounds: None }
+        Self { largest_bytes: PING_MOST_BYTES as u32, verify: false, rounds: None }
     }
 }
 
-/// What was done for a client.
+/// The pings of a client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Served {
-    /// Rounds.
+    /// Rounds made.
     pub rounds: u64,
-    /// Bytes of the largest ping.
-    pub largest: u32,
+    /// Size of the largest ping.
+    pub largest_bytes: u32,
     /// Rounds whose text was not what rping sends.
     pub mismatches: u64,
 }
 
-/// Serves one client until it leaves; `each` sees every text that was read.
+/// Serves one client until it leaves; `each` is called with every text that was
+/// read.
 ///
 /// # Errors
-/// A client that does not speak as rping does, or a connection that breaks in
-/// the middle of a round.
-pub fn serve(
-    domain: &ProtectionDomain,
+/// A client that is no rping, or a connection that breaks in the middle of a
+/// round.
+pub(crate) fn serve(
     request: Incoming,
-    service: PingService,
+    options: PingOptions,
     stop: &AtomicBool,
-    mut each: impl FnMut(u64, &[u8]),
+    mut each: impl FnMut(&[u8]),
 ) -> Result<Served, RdmaError> {
-    let mut server = Server::accept(domain, request, service)?;
+    let mut server = Server::accept(request, options)?;
     let mut served = Served::default();
-    while service.rounds.is_none_or(|rounds| served.rounds < rounds) {
+    while options.rounds.is_none_or(|rounds| served.rounds < rounds) {
         let Some(advert) = server.advert(None, stop)? else { break };
-        let text = server.round(advert, stop)?;
-        each(served.rounds, &text);
-        let as_sent = rping::text(served.rounds, text.len());
-        served.mismatches += u64::from(service.verify && text != as_sent);
-        served.largest = served.largest.max(advert.length);
+        let read = server.round(advert, stop)?;
+        each(&read);
+        served.mismatches += u64::from(options.verify && read != text(served.rounds, read.len()));
+        served.largest_bytes = served.largest_bytes.max(advert.length);
         served.rounds += 1;
     }
-    server.wire.close(FAREWELL);
+    server.queue_pair.close(CLOSE_TIMEOUT);
     Ok(served)
 }
 
 struct Server {
-    wire: Wire,
+    queue_pair: BlockingQueuePair,
     peer: SocketAddr,
-    /// Texts.
-    memory: Region,
-    /// Adverts.
+    /// Where texts are read into.
+    texts: Region,
+    /// Where adverts arrive.
     adverts: Region,
-    largest: u32,
+    largest_bytes: u32,
 }
 
 impl Server {
-    fn accept(domain: &ProtectionDomain, request: Incoming, service: PingService) -> Result<Self, RdmaError> {
+    fn accept(request: Incoming, options: PingOptions) -> Result<Self, RdmaError> {
+        let queue_pair = BlockingQueuePair::open()?;
+        let domain = queue_pair.domain();
         let mut server = Self {
-            wire: Wire::new(domain)?,
             peer: request.peer,
-            memory: Region::new(domain, service.largest as usize, Access::LOCAL_WRITE)?,
+            texts: Region::new(domain, options.largest_bytes as usize, Access::LOCAL_WRITE)?,
             adverts: Region::new(domain, ADVERT_BYTES, Access::LOCAL_WRITE)?,
-            largest: service.largest,
+            largest_bytes: options.largest_bytes,
+            queue_pair,
         };
-        server.expect_advert()?;
-        server.wire.accept(request, &AcceptOptions::default())?;
+        server.post_receive()?;
+        server.queue_pair.accept(request, &AcceptOptions::default())?;
         Ok(server)
     }
 
-    /// One round, from the client's first advert on: what was read.
+    /// One round, from the client's first advert on; returns the text.
     fn round(&mut self, advert: Advert, stop: &AtomicBool) -> Result<Vec<u8>, RdmaError> {
-        if advert.length > self.largest {
+        if advert.length > self.largest_bytes {
             return Err(self.other_peer(format!(
                 "it offers {} bytes and this server takes {} (--size)",
-                advert.length, self.largest
+                advert.length, self.largest_bytes
             )));
         }
-        let place = Remote { stag: advert.stag, address: advert.address };
+        let remote = Remote { stag: advert.stag, address: advert.address };
         let sink = self.segment(advert.length);
-        self.post(Operation::Read { sink, remote: place, invalidate: false })?;
-        self.done(Completed::Read, stop)?;
-        let text = self.memory.to_vec(0, advert.length as usize);
+        self.post(Operation::Read { sink, remote, invalidate: false })?;
+        self.wait_for(Completed::Read, stop)?;
+        let text = self.texts.to_vec(0, advert.length as usize);
         self.go_ahead()?;
 
-        let Some(advert) = self.advert(Some(PATIENCE), stop)? else {
-            return Err(self.wire.lost("it left in the middle of a round"));
+        let Some(advert) = self.advert(Some(STEP_TIMEOUT), stop)? else {
+            return Err(self.queue_pair.lost("it left in the middle of a round"));
         };
-        let length = rping::echo_length(&text);
+        let length = echo_length(&text);
         if length > advert.length as usize {
-            return Err(self
-                .other_peer(format!("it wants an echo of {length} bytes in a place of {}", advert.length)));
+            return Err(
+                self.other_peer(format!("it wants an echo of {length} bytes in memory of {}", advert.length))
+            );
         }
         let data = Data::Gather([self.segment(length as u32)].into_iter().collect());
         let remote = Remote { stag: advert.stag, address: advert.address };
         self.post(Operation::Write { data, remote })?;
-        self.done(Completed::Write, stop)?;
+        self.wait_for(Completed::Write, stop)?;
         self.go_ahead()?;
         Ok(text)
     }
 
-    /// The client's next advert; `None` when it has left.
-    fn advert(&mut self, limit: Option<Duration>, stop: &AtomicBool) -> Result<Option<Advert>, RdmaError> {
+    /// The client's next advert; `None` when it has left between rounds.
+    fn advert(&mut self, timeout: Option<Duration>, stop: &AtomicBool) -> Result<Option<Advert>, RdmaError> {
         loop {
-            match self.wire.wait(limit, stop)? {
-                Waited::Done(done) if done.completed == Completed::Receive => {
+            match self.queue_pair.wait(timeout, stop)? {
+                Wait::Completed(done) if done.completed == Completed::Receive => {
                     if done.bytes as usize != ADVERT_BYTES {
                         return Err(self.other_peer(format!("it sent {} bytes for an advert", done.bytes)));
                     }
                     let mut bytes = [0; ADVERT_BYTES];
                     self.adverts.read(0, &mut bytes);
-                    self.expect_advert()?;
+                    self.post_receive()?;
                     return Ok(Some(Advert::decode(bytes)));
                 }
-                Waited::Done(_) => {}
-                Waited::Over(ending) if limit.is_none() && ending.orderly => return Ok(None),
-                Waited::Over(ending) => return Err(self.wire.lost(ending.reason)),
-                Waited::Late => return Err(self.silent()),
+                Wait::Completed(_) => {}
+                Wait::Closed(closure) if timeout.is_none() && closure.graceful => return Ok(None),
+                Wait::Closed(closure) => return Err(self.queue_pair.lost(closure.reason)),
+                Wait::TimedOut => return Err(self.timed_out()),
             }
         }
     }
 
-    /// Waits for our own request's end.
-    fn done(&self, wanted: Completed, stop: &AtomicBool) -> Result<Completion, RdmaError> {
+    /// Waits for the completion of the server's own work request.
+    fn wait_for(&self, wanted: Completed, stop: &AtomicBool) -> Result<(), RdmaError> {
         loop {
-            match self.wire.wait(Some(PATIENCE), stop)? {
-                Waited::Done(done) if done.completed == wanted => return Ok(done),
-                Waited::Done(done) if done.completed == Completed::Receive => {
+            match self.queue_pair.wait(Some(STEP_TIMEOUT), stop)? {
+                Wait::Completed(done) if done.completed == wanted => return Ok(()),
+                Wait::Completed(done) if done.completed == Completed::Receive => {
                     return Err(self.other_peer("it did not wait for the go-ahead".to_owned()));
                 }
-                Waited::Done(_) => {}
-                Waited::Over(ending) => return Err(self.wire.lost(ending.reason)),
-                Waited::Late => return Err(self.silent()),
+                Wait::Completed(_) => {}
+                Wait::Closed(closure) => return Err(self.queue_pair.lost(closure.reason)),
+                Wait::TimedOut => return Err(self.timed_out()),
             }
         }
     }
@@ -172,20 +173,21 @@ impl Server {
     }
 
     fn post(&self, operation: Operation) -> Result<(), RdmaError> {
-        self.wire.send(SendRequest { id: 0, operation, signaled: true, fence: false })
+        self.queue_pair.send(SendRequest { id: 0, operation, signaled: true, fence: false })
     }
 
     fn segment(&self, length: u32) -> Segment {
-        self.memory.segment(0, length)
+        self.texts.segment(0, length)
     }
 
-    fn expect_advert(&self) -> Result<(), RdmaError> {
+    fn post_receive(&self) -> Result<(), RdmaError> {
         let segment = self.adverts.segment(0, ADVERT_BYTES as u32);
-        self.wire.receive(ReceiveRequest { id: 1, segments: [segment].into_iter().collect() })
+        self.queue_pair.receive(ReceiveRequest { id: 1, segments: [segment].into_iter().collect() })
     }
 
-    fn silent(&self) -> RdmaError {
-        self.wire.lost(format!("it is silent for {} s in the middle of a round", PATIENCE.as_secs()))
+    fn timed_out(&self) -> RdmaError {
+        let seconds = STEP_TIMEOUT.as_secs();
+        self.queue_pair.lost(format!("timeout of {seconds} s in the middle of a round"))
     }
 
     fn other_peer(&self, seen: String) -> RdmaError {

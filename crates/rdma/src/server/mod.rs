@@ -1,114 +1,107 @@
-//! The listening side: pings and tests come to one port, and private data
-//! tells them apart.
+//! The listening side of this crate's protocol and of rping: one port for
+//! measurements and pings, which the private data of a connection request tells
+//! apart.
 
-pub mod session;
+mod background;
+mod session;
 
 use std::{
     net::{IpAddr, SocketAddr},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc::{SyncSender, sync_channel},
     },
-    thread::{JoinHandle, Scope},
-    time::Duration,
+    thread::Scope,
 };
 
-use clearstream_iwarp::verbs::{Incoming, Listener, ProtectionDomain, Rnic, RnicOptions};
+use clearstream_iwarp::verbs::{Incoming, Listener, Rnic, RnicOptions};
 
 use crate::{
+    blocking::STOP_POLL_INTERVAL,
     error::RdmaError,
-    negotiation::{Carries, Cookie, Opening, Private},
-    perftest,
-    rping::server::{self as ping_server, PingService},
+    negotiation::{ConnectionPurpose, ConnectionRequest, Cookie, PrivateData},
+    rping::server::{self as ping_server, PingOptions},
 };
+pub use background::BackgroundServer;
+pub use session::Served;
 
-/// How often it is looked whether to stop.
-const STOP_PERIOD: Duration = Duration::from_millis(50);
-/// Clients of pings at the same time, at most.
-const MOST_PINGS: usize = 64;
-/// Connections of a test that wait to be taken, at most.
-const MOST_ARRIVALS: usize = 1024;
+/// Clients of pings at the same time.
+const MAX_PING_CLIENTS: usize = 64;
+/// Data connections of a measurement that wait to be accepted.
+const MAX_ARRIVALS: usize = 1024;
 
-/// What a server does.
+/// What a server serves.
 #[derive(Debug, Clone, Copy)]
-pub struct Service {
+pub struct ServerOptions {
     /// How pings are answered.
-    pub ping: PingService,
-    /// Tests are served as well.
-    pub tests: bool,
+    pub ping: PingOptions,
+    /// Measurements are served as well.
+    pub measurements: bool,
     /// End after the first peer that was served.
     pub once: bool,
 }
 
-/// What a server has to tell.
+/// Events of a server.
 #[derive(Debug)]
-pub enum Told<'a> {
-    /// A text was read from a client.
-    Text {
-        /// Whose.
+pub enum ServerEvent<'a> {
+    /// The text of a ping was read from a client.
+    PingText {
+        /// Address of the client.
         peer: SocketAddr,
         /// The text, with what follows it.
         text: &'a [u8],
     },
-    /// A client has left.
-    Pinged {
-        /// Which.
+    /// A client of pings has left.
+    PingServed {
+        /// Address of the client.
         peer: SocketAddr,
-        /// What was done for it.
+        /// Its pings.
         served: ping_server::Served,
     },
-    /// A test is over.
-    Tested {
-        /// Whose.
+    /// A measurement is over.
+    Served {
+        /// Address of the client.
         peer: SocketAddr,
-        /// What was done.
-        served: session::Served,
+        /// The measurement.
+        served: Served,
     },
-    /// A client of perftest has left.
-    Perftest {
-        /// Which.
+    /// A peer was rejected.
+    Rejected {
+        /// Address of the peer.
         peer: SocketAddr,
-        /// What was done for it.
-        served: perftest::server::Served,
-    },
-    /// A peer was turned away.
-    Turned {
-        /// Which.
-        peer: SocketAddr,
-        /// Why.
+        /// Reason, as the peer was told unless it is a stranger.
         reason: &'static str,
     },
     /// Serving a peer failed.
     Failed {
-        /// Which.
+        /// Address of the peer.
         peer: SocketAddr,
-        /// Why.
+        /// Cause.
         error: RdmaError,
     },
 }
 
-/// Whom alone a server serves.
+/// The only peer that a server serves.
 #[derive(Debug, Clone, Copy)]
-pub struct Expected {
+pub struct ExpectedPeer {
     /// In the private data of every connection.
     pub cookie: Cookie,
-    /// Where connections come from.
-    pub peer: IpAddr,
+    /// Source address of its connections.
+    pub address: IpAddr,
 }
 
 /// A listening endpoint.
 #[derive(Debug)]
 pub struct Server {
-    domain: ProtectionDomain,
     listener: Listener,
-    service: Service,
+    options: ServerOptions,
     /// Everybody is served where it is absent.
-    expected: Option<Expected>,
+    expected: Option<ExpectedPeer>,
 }
 
-/// A test that goes on: where its further connections are awaited.
+/// A measurement in progress: where its further connections are awaited.
 struct Active {
     cookie: Cookie,
     arrivals: SyncSender<(u16, Incoming)>,
@@ -118,13 +111,13 @@ struct Active {
 struct Shared<'a> {
     server: &'a Server,
     stop: &'a AtomicBool,
-    /// A peer was served and `once` was asked for.
+    /// The server ends: a peer was served that it was started for.
     done: AtomicBool,
     /// A serving thread has panicked.
     panicked: AtomicBool,
     active: Mutex<Option<Active>>,
-    pings: AtomicUsize,
-    tell: &'a (dyn Fn(Told<'_>) + Sync),
+    ping_client_count: AtomicUsize,
+    report: &'a (dyn Fn(ServerEvent<'_>) + Sync),
 }
 
 impl Server {
@@ -132,84 +125,89 @@ impl Server {
     ///
     /// # Errors
     /// An address that is in use or is not this host's.
-    pub fn bind(address: SocketAddr, service: Service) -> Result<Self, RdmaError> {
+    pub fn bind(address: SocketAddr, options: ServerOptions) -> Result<Self, RdmaError> {
         let rnic = Rnic::open(RnicOptions::default())?;
         let listener =
             Listener::bind(&rnic, address).map_err(|source| RdmaError::Listen { address, source })?;
-        Ok(Self { domain: ProtectionDomain::new(&rnic), listener, service, expected: None })
+        Ok(Self { listener, options, expected: None })
     }
 
-    /// The same, for one peer: others are dropped without a reply.
-    fn expecting(mut self, expected: Expected) -> Self {
-        self.listener.admit_only(expected.peer);
+    /// Restricts the server to one peer: others are dropped without a reply.
+    fn expecting(mut self, expected: ExpectedPeer) -> Self {
+        self.listener.admit_only(expected.address);
         self.expected = Some(expected);
         self
     }
 
-    /// Where it listens.
+    /// Address that the server listens on.
     #[must_use]
     pub fn local_address(&self) -> SocketAddr {
         self.listener.local_address()
     }
 
-    /// Serves until `stop` is raised, or, where that was asked for, until one
-    /// peer was served.
+    /// Serves until the stop flag is set, or, where the options say so, until
+    /// one peer was served.
     ///
     /// # Errors
     /// A listening socket that fails.
-    pub fn run(&self, stop: &AtomicBool, tell: &(dyn Fn(Told<'_>) + Sync)) -> Result<(), RdmaError> {
+    pub fn run(&self, stop: &AtomicBool, report: &(dyn Fn(ServerEvent<'_>) + Sync)) -> Result<(), RdmaError> {
         let shared = Shared {
             server: self,
             stop,
             done: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
             active: Mutex::new(None),
-            pings: AtomicUsize::new(0),
-            tell,
+            ping_client_count: AtomicUsize::new(0),
+            report,
         };
         let result: Result<(), RdmaError> = std::thread::scope(|scope| {
             while !stop.load(Ordering::Relaxed) && !shared.done.load(Ordering::Relaxed) {
-                if let Some(request) = self.listener.accept(Some(STOP_PERIOD))? {
-                    shared.meet(scope, request)?;
+                if let Some(request) = self.listener.accept(Some(STOP_POLL_INTERVAL))? {
+                    shared.dispatch(scope, request)?;
                 }
             }
             Ok(())
         });
         if shared.panicked.load(Ordering::Relaxed) {
-            return Err(RdmaError::Fault("a fault inside while serving".to_owned()));
+            return Err(RdmaError::Fault("a serving thread panicked".to_owned()));
         }
         result
     }
 }
 
 impl Shared<'_> {
-    /// Finds out what a peer wants, and starts it.
-    fn meet<'scope>(
+    /// Starts what a connection request is for.
+    fn dispatch<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
         request: Incoming,
     ) -> Result<(), RdmaError> {
-        let opening = Opening::decode(&request.private_data);
+        let private = PrivateData::decode(&request.private_data);
         if let Some(expected) = &self.server.expected
-            && !matches!(opening, Private::Ours(Opening { cookie, .. }) if cookie == expected.cookie)
+            && !matches!(private, PrivateData::Request(ConnectionRequest { cookie, .. }) if cookie == expected.cookie)
         {
-            (self.tell)(Told::Turned { peer: request.peer, reason: "without the cookie of the test" });
+            let (peer, reason) = (request.peer, "without the cookie of the test");
+            (self.report)(ServerEvent::Rejected { peer, reason });
             // Dropped: a stranger learns nothing of who listens here.
             return Ok(());
         }
-        match opening {
-            Private::Version => self.turn_away(request, "another version of clearstream listens here"),
-            Private::Other if request.private_data.is_empty() => return self.ping(scope, request),
-            Private::Other => self.turn_away(request, "clearstream listens here: it serves rping and itself"),
-            Private::Ours(Opening { carries: Carries::Pings, .. }) => return self.ping(scope, request),
-            Private::Ours(_) if !self.server.service.tests => {
-                self.turn_away(request, "only pings are served here: start `clearstream rdma serve`");
+        match private {
+            PrivateData::OtherVersion => self.reject(request, "another version of clearstream listens here"),
+            PrivateData::Foreign if request.private_data.is_empty() => return self.ping(scope, request),
+            PrivateData::Foreign => {
+                self.reject(request, "clearstream listens here: it serves rping and itself");
             }
-            Private::Ours(Opening { cookie, carries: Carries::Messages }) => {
-                return self.test(scope, request, cookie);
+            PrivateData::Request(ConnectionRequest { purpose: ConnectionPurpose::Ping, .. }) => {
+                return self.ping(scope, request);
             }
-            Private::Ours(Opening { cookie, carries: Carries::Data(lane) }) => {
-                self.join(request, cookie, lane)
+            PrivateData::Request(_) if !self.server.options.measurements => {
+                self.reject(request, "only pings are served here: start `clearstream rdma serve`");
+            }
+            PrivateData::Request(ConnectionRequest { cookie, purpose: ConnectionPurpose::Control }) => {
+                return self.measurement(scope, request, cookie);
+            }
+            PrivateData::Request(ConnectionRequest { cookie, purpose: ConnectionPurpose::Data(index) }) => {
+                self.join(request, cookie, index);
             }
         }
         Ok(())
@@ -220,59 +218,63 @@ impl Shared<'_> {
         scope: &'scope Scope<'scope, '_>,
         request: Incoming,
     ) -> Result<(), RdmaError> {
-        if self.pings.fetch_add(1, Ordering::Relaxed) >= MOST_PINGS {
-            self.pings.fetch_sub(1, Ordering::Relaxed);
-            self.turn_away(request, "too many pings at once: try again later");
+        if self.ping_client_count.fetch_add(1, Ordering::Relaxed) >= MAX_PING_CLIENTS {
+            self.ping_client_count.fetch_sub(1, Ordering::Relaxed);
+            self.reject(request, "too many pings at once: try again later");
             return Ok(());
         }
         self.start(scope, "ping", move || {
             let peer = request.peer;
-            let service = self.server.service.ping;
-            let each = |_, text: &[u8]| (self.tell)(Told::Text { peer, text });
-            let served = ping_server::serve(&self.server.domain, request, service, self.stop, each);
-            self.pings.fetch_sub(1, Ordering::Relaxed);
+            let options = self.server.options.ping;
+            let each = |text: &[u8]| (self.report)(ServerEvent::PingText { peer, text });
+            let served = ping_server::serve(request, options, self.stop, each);
+            self.ping_client_count.fetch_sub(1, Ordering::Relaxed);
             self.ended(peer, served, |served| {
-                let all = service.rounds.is_some_and(|rounds| served.rounds >= rounds);
-                (Told::Pinged { peer, served }, all)
+                let is_last = options.rounds.is_some_and(|rounds| served.rounds >= rounds);
+                (ServerEvent::PingServed { peer, served }, is_last)
             });
         })
     }
 
-    fn test<'scope>(
+    fn measurement<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
         request: Incoming,
         cookie: Cookie,
     ) -> Result<(), RdmaError> {
-        let (sender, arrivals) = sync_channel(MOST_ARRIVALS);
+        let (sender, arrivals) = sync_channel(MAX_ARRIVALS);
         {
-            let mut active = self.active.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut active = self.active();
             if active.is_some() {
                 drop(active);
-                self.turn_away(request, "busy with another test: try again later");
+                self.reject(request, "busy with another test: try again later");
                 return Ok(());
             }
             *active = Some(Active { cookie, arrivals: sender });
         }
-        self.start(scope, "test", move || {
+        self.start(scope, "measurement", move || {
             let peer = request.peer;
-            let served = session::serve(&self.server.domain, request, &arrivals, self.stop);
-            *self.active.lock().unwrap_or_else(PoisonError::into_inner) = None;
-            self.ended(peer, served, |served| (Told::Tested { peer, served }, false));
+            let served = session::serve(request, &arrivals, self.stop);
+            *self.active() = None;
+            self.ended(peer, served, |served| (ServerEvent::Served { peer, served }, false));
         })
     }
 
-    /// One more connection of the test that goes on.
-    fn join(&self, request: Incoming, cookie: Cookie, lane: u16) {
-        let active = self.active.lock().unwrap_or_else(PoisonError::into_inner);
+    fn active(&self) -> MutexGuard<'_, Option<Active>> {
+        self.active.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A data connection of the measurement in progress.
+    fn join(&self, request: Incoming, cookie: Cookie, index: u16) {
+        let active = self.active();
         match &*active {
             Some(active) if active.cookie == cookie => {
-                // A test that takes no more of them drops what is left.
-                let _ = active.arrivals.try_send((lane, request));
+                // A measurement that takes no more of them drops what is left.
+                let _ = active.arrivals.try_send((index, request));
             }
             _ => {
                 drop(active);
-                self.turn_away(request, "no such test goes on here");
+                self.reject(request, "no such test is in progress here");
             }
         }
     }
@@ -294,77 +296,34 @@ impl Shared<'_> {
         builder.spawn_scoped(scope, body).map(drop).map_err(RdmaError::Thread)
     }
 
-    /// Tells how it went with a peer; the server is done when one was served
-    /// and that is all it was started for.
+    /// Reports the end of a peer; `event` also returns whether the server was
+    /// started for no more than that.
     fn ended<T>(
         &self,
         peer: SocketAddr,
         served: Result<T, RdmaError>,
-        told: impl FnOnce(T) -> (Told<'static>, bool),
+        event: impl FnOnce(T) -> (ServerEvent<'static>, bool),
     ) {
-        let all = match served {
+        let is_last = match served {
             Ok(served) => {
-                let (told, all) = told(served);
-                (self.tell)(told);
-                all
+                let (event, is_last) = event(served);
+                (self.report)(event);
+                is_last
             }
             Err(RdmaError::Stopped) => false,
             Err(error) => {
-                (self.tell)(Told::Failed { peer, error });
+                (self.report)(ServerEvent::Failed { peer, error });
                 false
             }
         };
-        if all || self.server.service.once {
+        if is_last || self.server.options.once {
             self.done.store(true, Ordering::Relaxed);
         }
     }
 
-    fn turn_away(&self, request: Incoming, reason: &'static str) {
-        (self.tell)(Told::Turned { peer: request.peer, reason });
-        // A peer that has gone meanwhile needs no answer.
+    fn reject(&self, request: Incoming, reason: &'static str) {
+        (self.report)(ServerEvent::Rejected { peer: request.peer, reason });
+        // A peer that has left meanwhile needs no reply.
         let _ = request.reject(reason.as_bytes());
-    }
-}
-
-/// A server in a thread, until it is dropped: the far end of a test that an
-/// agent makes.
-#[derive(Debug)]
-pub struct FarEnd {
-    address: SocketAddr,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl FarEnd {
-    /// Listens on a free port of the address, for the tests of one peer.
-    ///
-    /// # Errors
-    /// An address that is not this host's.
-    pub fn open(address: IpAddr, expected: Expected) -> Result<Self, RdmaError> {
-        let service = Service { ping: PingService::default(), tests: true, once: false };
-        let server = Server::bind(SocketAddr::new(address, 0), service)?.expecting(expected);
-        let stop = Arc::new(AtomicBool::new(false));
-        let (address, raised) = (server.local_address(), Arc::clone(&stop));
-        let thread = std::thread::Builder::new()
-            .name("rdma-far".to_owned())
-            // What goes wrong is told to the near end, which tells people.
-            .spawn(move || drop(server.run(&raised, &|_| {})))
-            .map_err(RdmaError::Thread)?;
-        Ok(Self { address, stop, thread: Some(thread) })
-    }
-
-    /// Where it listens.
-    #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-}
-
-impl Drop for FarEnd {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }

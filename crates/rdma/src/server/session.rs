@@ -1,4 +1,5 @@
-//! The far end of a test: does what the near end asks for, until it leaves.
+//! The server's part of one measurement: carries out the client's requests until
+//! the client closes its control channel.
 
 use std::{
     sync::{
@@ -8,204 +9,175 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_iwarp::verbs::{Incoming, ProtectionDomain};
+use clearstream_iwarp::verbs::Incoming;
 use clearstream_schema::rdma::{RdmaConfig, RdmaOperation};
 
 use crate::{
-    control_channel::Channel,
-    data_queue_pairs::{End, Lanes, accept_options, batch, open_rnic},
+    blocking::STOP_POLL_INTERVAL,
+    control_channel::ControlChannel,
+    data_queue_pairs::{DataQueuePairs, Role, open_rnic},
     error::RdmaError,
-    generator::Workload,
-    generator::bandwidth::Traffic,
-    generator::latency::PingPong,
-    negotiation::{Message, Report, Shape},
+    generator::{Conventions, Credits, Generator, Load},
+    negotiation::{Layout, Message, Report, accept_options},
     samples::{cpu_ns, nanoseconds},
 };
 
-/// How long the near end may take for an answer that needs no person.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How often it is looked whether to stop while connections are awaited.
-const STOP_PERIOD: Duration = Duration::from_millis(50);
-/// How long the connection may take to end.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// Maximum wait for the client's next message outside of runs.
+const CONTROL_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum wait for the graceful close of the control channel.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// A server that sends is never idle: after so many steps it polls the control
+/// channel.
+const STEPS_PER_CONTROL_POLL: u32 = 256;
 
-/// What was done in a test.
+/// A measurement that was served.
 #[derive(Debug, Clone)]
 pub struct Served {
-    /// What.
+    /// Measured operation.
     pub operation: RdmaOperation,
-    /// How.
+    /// Requested settings.
     pub config: RdmaConfig,
-    /// Rounds, those of warm-up among them.
-    pub rounds: u64,
 }
 
-/// Serves one test: `request` is its first connection, and the others come
-/// out of `arrivals`.
+/// Serves one measurement: `request` is its control channel, and the data
+/// connections come out of `arrivals`.
 ///
 /// # Errors
-/// A test that cannot be done here (the near end was told), a near end that
-/// does not keep to the rules, or a connection that breaks.
-pub fn serve(
-    domain: &ProtectionDomain,
+/// A measurement that is impossible here (the client was notified), a client
+/// that violates the protocol, or a connection that breaks.
+pub(super) fn serve(
     request: Incoming,
     arrivals: &Receiver<(u16, Incoming)>,
     stop: &AtomicBool,
 ) -> Result<Served, RdmaError> {
-    let mut channel = Channel::new(domain)?;
+    let mut control = ControlChannel::open()?;
     let peer = request.peer;
-    // The first connection is accepted as it was asked for; what the test
-    // itself wants is not known yet.
-    let wanted = RdmaConfig { no_crc: !request.crc, markers: request.markers, ..RdmaConfig::default() };
-    channel.wire().accept(request, &accept_options(&wanted))?;
-    let (operation, config) = match channel.hear(Some(PATIENCE), stop)? {
+    // The control channel is accepted as it was requested; the settings of the
+    // measurement are not known yet.
+    let requested = RdmaConfig { no_crc: !request.crc, markers: request.markers, ..RdmaConfig::default() };
+    control.queue_pair().accept(request, &accept_options(&requested))?;
+    let (operation, config) = match control.receive(CONTROL_REPLY_TIMEOUT, stop)? {
         Message::Open { operation, config } => (operation, *config),
-        other => {
-            return Err(RdmaError::OtherPeer {
-                peer,
-                expected: "clearstream of this version",
-                seen: format!("it said {other:?}"),
-            });
-        }
+        other => return Err(other.unexpected(peer, "open")),
     };
-    let opened = open_rnic(config.progress, config.far_core)
-        .and_then(|rnic| Lanes::new(&rnic, &config, Shape::of(&config, operation)?, End::Far));
-    let mut lanes = match opened {
-        Ok(lanes) => lanes,
+    let opened = Layout::new(&config, operation).and_then(|layout| {
+        let rnic = open_rnic(config.progress, config.far_core)?;
+        DataQueuePairs::new(&rnic, &config, layout, Role::Server)
+    });
+    let mut pairs = match opened {
+        Ok(pairs) => pairs,
         Err(error) => {
-            let option = error.is_option();
-            channel.say(&Message::Refused { reason: error.to_string(), option })?;
-            channel.close(FAREWELL);
+            control.send(&Message::Refused { reason: error.to_string(), option: error.is_option() })?;
+            control.close(CLOSE_TIMEOUT);
             return Err(error);
         }
     };
-    channel.say(&Message::Welcome)?;
-    accept_lanes(&mut lanes, arrivals, stop)?;
-    channel.say(&Message::Memory(lanes.advert()))?;
-    let far = match channel.hear(Some(PATIENCE), stop)? {
-        Message::Memory(far) => far,
-        other => return Err(lanes.lost(0, &format!("it said {other:?} before where its memory is"))),
+    control.send(&Message::Welcome)?;
+    accept_all(&mut pairs, arrivals, stop)?;
+    control.send(&Message::Memory(pairs.advert()))?;
+    let remote = match control.receive(CONTROL_REPLY_TIMEOUT, stop)? {
+        Message::Memory(advert) => advert.of_queue_pairs(pairs.count()),
+        other => return Err(other.unexpected(peer, "memory")),
     };
-    let mut session = Session { workload: Workload::new(&lanes, operation, far), channel, lanes };
-    let rounds = session.rounds(stop)?;
-    session.lanes.close();
-    session.channel.close(FAREWELL);
-    Ok(Served { operation, config, rounds })
+    let credits = Credits::by_immediate_data(&pairs);
+    let (load, conventions) = (Load::new(&config, operation), Conventions::clearstream(&config));
+    let generator = Generator::new(&pairs, Role::Server, load, remote, conventions, credits);
+    let mut session = Session { control, pairs, generator, sends: load.bidirectional };
+    while session.run(stop)? {}
+    session.pairs.close();
+    session.control.close(CLOSE_TIMEOUT);
+    Ok(Served { operation, config })
 }
 
-fn accept_lanes(
-    lanes: &mut Lanes,
+fn accept_all(
+    pairs: &mut DataQueuePairs,
     arrivals: &Receiver<(u16, Incoming)>,
     stop: &AtomicBool,
 ) -> Result<(), RdmaError> {
     let since = Instant::now();
-    let options = accept_options(&lanes.config);
-    while !lanes.complete() {
-        match arrivals.recv_timeout(STOP_PERIOD) {
-            Ok((lane, request)) => lanes.accept(lane, request, &options)?,
+    let options = accept_options(&pairs.config);
+    while !pairs.all_connected() {
+        match arrivals.recv_timeout(STOP_POLL_INTERVAL) {
+            Ok((index, request)) => pairs.accept(index, request, &options)?,
             Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => return Err(RdmaError::Stopped),
-            Err(RecvTimeoutError::Timeout) if since.elapsed() < PATIENCE => {}
-            Err(_) => return Err(lanes.lost(0, "not all queue pairs were connected")),
+            Err(RecvTimeoutError::Timeout) if since.elapsed() < CONTROL_REPLY_TIMEOUT => {}
+            Err(_) => return Err(pairs.lost(0, "not all queue pairs were connected")),
         }
     }
     Ok(())
 }
 
 struct Session {
-    channel: Channel,
-    lanes: Lanes,
-    workload: Workload,
+    control: ControlChannel,
+    pairs: DataQueuePairs,
+    generator: Generator,
+    /// The server sends, writes or reads as well.
+    sends: bool,
 }
 
 impl Session {
-    /// Rounds until the near end leaves: how many.
-    fn rounds(&mut self, stop: &AtomicBool) -> Result<u64, RdmaError> {
-        let mut rounds = 0;
+    /// One run; false when the client has closed the control channel instead.
+    fn run(&mut self, stop: &AtomicBool) -> Result<bool, RdmaError> {
+        let size = match self.control.receive_or_close(stop)? {
+            None => return Ok(false),
+            Some(Message::Prepare(run)) => run.size,
+            Some(other) => return Err(other.unexpected(self.pairs.peer(), "prepare")),
+        };
+        if size == 0 || size > self.pairs.layout.slot_bytes {
+            let reason = format!("messages of {size} bytes were not negotiated");
+            self.control.send(&Message::Refused { reason: reason.clone(), option: false })?;
+            return Err(self.pairs.lost(0, &reason));
+        }
+        self.pairs.fill_memory(size);
+        self.generator.begin(size);
+        let cpu = cpu_ns();
+        self.control.send(&Message::Ready)?;
+        self.generate(stop)?;
+        let cpu_ns = cpu_ns() - cpu;
+        let mismatches = self.generator.mismatches(&self.pairs);
+        let mut report = Report { cpu_ns, ..Report::default() };
+        report.mismatches = self.pairs.config.verify.then_some(mismatches);
+        if self.sends {
+            let measured = self.generator.measured();
+            (report.sent, report.elapsed_ns) = (measured.message_count, nanoseconds(measured.elapsed));
+        }
+        self.control.send(&Message::Report(report))?;
+        Ok(true)
+    }
+
+    /// Takes and answers what comes, and sends where both do, until the client
+    /// has finished.
+    fn generate(&mut self, stop: &AtomicBool) -> Result<(), RdmaError> {
+        let mut finished = false;
+        let mut steps = 0u32;
         loop {
-            let size = match self.channel.hear_or_end(stop)? {
-                None => return Ok(rounds),
-                Some(Message::Prepare(round)) => round.size,
-                Some(other) => return Err(self.lanes.lost(0, &format!("it said {other:?} between rounds"))),
-            };
-            if size == 0 || size > self.lanes.shape.slot_bytes {
-                let reason = format!("messages of {size} bytes were not agreed on");
-                self.channel.say(&Message::Refused { reason: reason.clone(), option: false })?;
-                return Err(self.lanes.lost(0, &reason));
+            let is_busy = self.generator.step(&mut self.pairs)?;
+            if finished && self.generator.is_drained(&self.pairs)? {
+                return Ok(());
             }
-            self.lanes.lay_out(size);
-            self.workload.begin(size);
-            let cpu = cpu_ns();
-            self.channel.say(&Message::Ready)?;
-            let mut report = match &mut self.workload {
-                Workload::Bandwidth(traffic) => flow(traffic, &mut self.lanes, &mut self.channel, stop)?,
-                Workload::Latency(ping_pong) => answer(ping_pong, &mut self.lanes, &mut self.channel, stop)?,
-            };
-            report.cpu_ns = cpu_ns() - cpu;
-            let mismatches = self.workload.mismatches(&self.lanes, End::Far);
-            report.mismatches = self.lanes.config.verify.then_some(mismatches);
-            self.channel.say(&Message::Report(report))?;
-            rounds += 1;
+            steps = steps.wrapping_add(1);
+            let is_idle = !is_busy && self.pairs.idle()?;
+            if finished {
+                if is_idle {
+                    self.generator.check_stall(&self.pairs)?;
+                }
+            } else if is_idle || self.sends && steps.is_multiple_of(STEPS_PER_CONTROL_POLL) {
+                finished = self.is_finished(stop)?;
+                if finished {
+                    self.generator.finish();
+                }
+            }
         }
     }
-}
 
-/// Takes what comes, and sends where both do, until the near end has finished.
-fn flow(
-    traffic: &mut Traffic,
-    lanes: &mut Lanes,
-    channel: &mut Channel,
-    stop: &AtomicBool,
-) -> Result<Report, RdmaError> {
-    let sends = lanes.config.both_ways;
-    let mut found = batch();
-    let mut finished = false;
-    let mut turns = 0u32;
-    loop {
-        if sends && !finished {
-            traffic.post(lanes, u64::MAX)?;
-        }
-        let busy = traffic.take(lanes, &mut found)?;
-        if finished && (!sends || traffic.flush(lanes)?) {
-            let elapsed_ns = if sends { nanoseconds(traffic.elapsed()) } else { 0 };
-            return Ok(Report { sent: traffic.sent, elapsed_ns, ..Report::default() });
-        }
-        turns = turns.wrapping_add(1);
-        let pause = !busy && lanes.rest()?;
-        if (pause || turns.is_multiple_of(TURNS_PER_LOOK)) && !finished {
-            finished = is_finished(lanes, channel, stop)?;
-        } else if pause && finished {
-            traffic.grow_impatient(lanes)?;
-        }
-    }
-}
-
-/// A far end that sends is never idle: so often it looks at the messages.
-const TURNS_PER_LOOK: u32 = 256;
-
-/// Answers each message, until the near end has finished.
-fn answer(
-    ping_pong: &mut PingPong,
-    lanes: &mut Lanes,
-    channel: &mut Channel,
-    stop: &AtomicBool,
-) -> Result<Report, RdmaError> {
-    loop {
+    fn is_finished(&mut self, stop: &AtomicBool) -> Result<bool, RdmaError> {
         if stop.load(Ordering::Relaxed) {
             return Err(RdmaError::Stopped);
         }
-        if !ping_pong.answer(lanes)? && is_finished(lanes, channel, stop)? {
-            return Ok(Report::default());
+        match self.control.try_receive()? {
+            None => Ok(false),
+            Some(Message::Finish) => Ok(true),
+            Some(other) => Err(other.unexpected(self.pairs.peer(), "finish")),
         }
-    }
-}
-
-fn is_finished(lanes: &Lanes, channel: &mut Channel, stop: &AtomicBool) -> Result<bool, RdmaError> {
-    if stop.load(Ordering::Relaxed) {
-        return Err(RdmaError::Stopped);
-    }
-    match channel.try_hear()? {
-        None => Ok(false),
-        Some(Message::Finish) => Ok(true),
-        Some(other) => Err(lanes.lost(0, &format!("it said {other:?} in a round"))),
     }
 }
