@@ -7,13 +7,11 @@ use clearstream_control::{EventSender, Handler, agent::CAPTURE_CHUNK_BYTES, enco
 use clearstream_flow::FlowAgent;
 use clearstream_host::{HostRoot, capture};
 use clearstream_probe::Responder;
+use clearstream_rdma::{BackgroundServer, ExpectedPeer};
 use clearstream_route::wire::WireAgent;
 use clearstream_schema::control::{AgentEvent, Cookie, Failure, FailureKind, Reply, Request};
 
-use crate::{
-    guarded::controller::Plans,
-    rdma::server::{Expected, FarEnd},
-};
+use crate::guarded::controller::Plans;
 
 /// An agent's state: what is open for tests.
 #[derive(Debug, Default)]
@@ -21,7 +19,7 @@ pub struct Agent {
     flow: FlowAgent,
     responder: Option<Responder>,
     wire: WireAgent,
-    rdma: Option<FarEnd>,
+    rdma: Option<BackgroundServer>,
     plans: Plans,
     /// Where the controller is, when it came over TLS.
     controller: Option<IpAddr>,
@@ -85,8 +83,8 @@ impl Agent {
         Err(Failure { kind: FailureKind::Invalid, message })
     }
 
-    /// Opens the far end of RDMA tests, for those that carry the cookie and come
-    /// from the controller.
+    /// Opens a server of RDMA measurements, for connections that carry the cookie
+    /// and come from the controller.
     fn rdma_serve(
         &mut self,
         address: IpAddr,
@@ -111,10 +109,10 @@ impl Agent {
             (None, Some(peer)) => peer,
             (None, None) => return Err(invalid("`rdma-serve` names no address that its tests come from")),
         };
-        let far = FarEnd::open(address, Expected { cookie, peer })
+        let server = BackgroundServer::open(address, ExpectedPeer { cookie, address: peer })
             .map_err(|error| Failure { kind: FailureKind::InUse, message: error.to_string() })?;
-        let address = far.address();
-        self.rdma = Some(far);
+        let address = server.address();
+        self.rdma = Some(server);
         Ok(Reply::RdmaListening { address })
     }
 

@@ -10,11 +10,13 @@ use clearstream_diagnose::{GatherError, RecordEvidenceError};
 use clearstream_flow::FlowError;
 use clearstream_host::capture::CaptureError;
 use clearstream_improve::ImproveError;
+use clearstream_iwarp::verbs::{ConnectError, VerbsError};
 use clearstream_lab::{LabError, LabErrorKind};
 use clearstream_netlink::NetlinkError;
 use clearstream_place::{PlaceError, steering::SteeringError};
 use clearstream_plan::PlanError;
 use clearstream_probe::ProbeError;
+use clearstream_rdma::RdmaError;
 use clearstream_record::RecordError;
 use clearstream_report::ReportError;
 use clearstream_route::render::RenderError;
@@ -27,7 +29,7 @@ use clearstream_schema::{
 };
 use clearstream_study::StudyError;
 
-use crate::{rdma::RdmaError, verbs::cc::CcError};
+use crate::verbs::cc::CcError;
 
 /// Why a command did not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -208,7 +210,7 @@ impl CommandError {
             },
             Self::Watch(error) => watch(error),
             Self::CongestionControl(error) => congestion_control(error),
-            Self::Rdma(error) => error.exit_code(),
+            Self::Rdma(error) => rdma(error),
             Self::Record(error) => record(error),
             Self::Study(error) => study(error),
             Self::Report(error) => match error {
@@ -424,6 +426,45 @@ fn flow(error: &FlowError) -> ExitCode {
         FlowError::Peer(error) => peer(error),
         FlowError::PeerLost { .. } => ExitCode::PeerLost,
         FlowError::Unexpected { .. } => ExitCode::Internal,
+    }
+}
+
+fn rdma(error: &RdmaError) -> ExitCode {
+    match error {
+        RdmaError::Option(_) => ExitCode::Usage,
+        RdmaError::Connect { source } => rdma_connect(source),
+        RdmaError::Refused { .. } | RdmaError::OtherPeer { .. } => ExitCode::Refused,
+        RdmaError::Lost { .. } => ExitCode::PeerLost,
+        RdmaError::Listen { source, .. } | RdmaError::Verbs(source) => rdma_verbs(source),
+        RdmaError::Memory(_) | RdmaError::Thread(_) => ExitCode::Unsupported,
+        RdmaError::Fault(_) => ExitCode::Internal,
+        RdmaError::Mismatch(_) => ExitCode::Partial,
+        RdmaError::Stopped | RdmaError::StoppedConnecting { .. } => ExitCode::Interrupted,
+    }
+}
+
+fn rdma_connect(error: &ConnectError) -> ExitCode {
+    match error {
+        ConnectError::Tcp { .. } => ExitCode::Unreachable,
+        ConnectError::Option(_) | ConnectError::Reads { .. } => ExitCode::Usage,
+        ConnectError::State(_) => ExitCode::Internal,
+        ConnectError::System { .. } => ExitCode::Unsupported,
+        ConnectError::TimedOut { .. }
+        | ConnectError::Closed { .. }
+        | ConnectError::Rejected { .. }
+        | ConnectError::Setup { .. }
+        | ConnectError::NeedsRevision2 { .. } => ExitCode::Refused,
+    }
+}
+
+fn rdma_verbs(error: &VerbsError) -> ExitCode {
+    match error {
+        VerbsError::Core { .. } | VerbsError::Range { .. } => ExitCode::Usage,
+        VerbsError::System { source, .. } => match source.kind() {
+            io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable => ExitCode::Refused,
+            _ => ExitCode::Unsupported,
+        },
+        VerbsError::Foreign { .. } | VerbsError::Transition { .. } => ExitCode::Internal,
     }
 }
 

@@ -13,7 +13,6 @@ pub mod files;
 pub mod guarded;
 pub mod interrupt;
 pub mod output;
-pub mod rdma;
 pub mod steer;
 pub mod verbs;
 pub mod workloads;

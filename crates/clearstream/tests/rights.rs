@@ -20,13 +20,7 @@ use std::{
     time::Duration,
 };
 
-use clearstream::{
-    endpoints::agent_command,
-    rdma::{
-        agreement::{Carries, Opening},
-        near,
-    },
-};
+use clearstream::endpoints::agent_command;
 use clearstream_control::{Peer, PeerError, encoding, spawn};
 use clearstream_schema::{
     TimeSpan,
@@ -121,6 +115,17 @@ fn request_frame(private_data: &[u8]) -> Vec<u8> {
     frame
 }
 
+/// Purposes of a connection in its private data.
+const CONTROL: u8 = 0;
+const DATA: u8 = 1;
+const PING: u8 = 2;
+
+/// A connection request of a measurement: name, version, purpose, cookie, index of
+/// the queue pair.
+fn opening(cookie: [u8; 16], purpose: u8) -> Vec<u8> {
+    request_frame(&[b"clearstream rdma".as_slice(), &[1, purpose], &cookie, &[0, 0]].concat())
+}
+
 /// Whatever a stranger sends, he gets no byte and the connection ends.
 fn is_dropped(mut socket: TcpStream, bytes: &[u8]) {
     socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -137,13 +142,12 @@ fn is_dropped(mut socket: TcpStream, bytes: &[u8]) {
 fn strangers_are_dropped_by_the_far_end_of_an_agent_and_disturb_no_test() {
     let cookie = *b"0123456789abcdef";
     let (agent, address) = far_end(cookie);
-    let opening = |cookie, carries| request_frame(&Opening { cookie, carries }.encode());
     let strange = [
         // As rping, as clearstream with another cookie, as another program.
         request_frame(&[]),
-        opening([7; 16], Carries::Messages),
-        opening([7; 16], Carries::Data(0)),
-        opening([7; 16], Carries::Pings),
+        opening([7; 16], CONTROL),
+        opening([7; 16], DATA),
+        opening([7; 16], PING),
         request_frame(b"something else"),
         request_frame(&cookie),
     ];
@@ -155,8 +159,9 @@ fn strangers_are_dropped_by_the_far_end_of_an_agent_and_disturb_no_test() {
     };
     let stop = AtomicBool::new(false);
     let summary = std::thread::scope(|scope| {
-        let test =
-            scope.spawn(|| near::run(address, cookie, RdmaOperation::Send, &config, &stop, &mut |_| {}));
+        let test = scope.spawn(|| {
+            clearstream_rdma::measure(address, cookie, RdmaOperation::Send, &config, &stop, &mut |_| {})
+        });
         let strangers = scope.spawn(|| {
             for bytes in strange.iter().cycle().take(60) {
                 is_dropped(TcpStream::connect(address).unwrap(), bytes);
@@ -171,7 +176,7 @@ fn strangers_are_dropped_by_the_far_end_of_an_agent_and_disturb_no_test() {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from(([127, 0, 0, 2], 0)).into()).unwrap();
     socket.connect(&address.into()).unwrap();
-    is_dropped(socket.into(), &opening(cookie, Carries::Messages));
+    is_dropped(socket.into(), &opening(cookie, CONTROL));
     agent.shutdown();
 }
 

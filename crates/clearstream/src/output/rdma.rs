@@ -1,16 +1,16 @@
 //! RDMA for people: what is in force, a line per size, and what to know; pings,
 //! and what a far end has done.
 
+use clearstream_rdma::{ServerEvent, perftest, rping};
 use clearstream_schema::rdma::{
     PingSummary, RdmaConfig, RdmaEffective, RdmaLatency, RdmaOperation, RdmaProgress, RdmaRate, RdmaResult,
-    RdmaSide, RdmaSummary, RdmaWait,
+    RdmaSide, RdmaSummary, RdmaWait, SizeList,
 };
 
 use super::{
     Paint,
     quantity::{bytes, rate, time},
 };
-use crate::rdma::{perftest::server::Served, rping, server::Told};
 
 /// What is in force, before the first line.
 pub fn settings(operation: RdmaOperation, config: &RdmaConfig, effective: &RdmaEffective) -> String {
@@ -202,8 +202,8 @@ pub fn ping_text(text: &[u8]) -> String {
     format!("ping data: {shown}")
 }
 
-/// What a client of perftest did.
-fn perftest(served: &Served) -> String {
+/// A client's measurement with perftest's protocol.
+fn perftest_client(served: &perftest::Served) -> String {
     let pairs = served.queue_pairs;
     let pairs = format!("{pairs} queue pair{}", if pairs == 1 { "" } else { "s" });
     let mut parts = vec![format!("{}, {pairs}", served.program.name())];
@@ -228,18 +228,34 @@ fn perftest(served: &Served) -> String {
     parts.join("; ")
 }
 
-/// What a far end has done, or not.
-pub fn told(told: &Told<'_>) -> String {
-    match told {
-        Told::Text { peer, text } => format!("{peer}: {}", ping_text(text)),
-        Told::Pinged { peer, served } => {
+/// A line of the log of a server of perftest's protocol.
+pub fn perftest_event(event: &perftest::ServerEvent) -> String {
+    match event {
+        perftest::ServerEvent::Served { peer, served } => format!("{peer}: {}", perftest_client(served)),
+        perftest::ServerEvent::Failed { peer, error } => format!("{peer}: {error}"),
+    }
+}
+
+/// Sizes that a client has requested, however many, in a bounded text.
+fn sizes(sizes: &SizeList) -> String {
+    match sizes.0.len() {
+        0..=8 => format!("sizes {sizes}"),
+        count => format!("{count} sizes up to {}", bytes(sizes.largest())),
+    }
+}
+
+/// A line of the log of a server.
+pub fn server_event(event: &ServerEvent<'_>) -> String {
+    match event {
+        ServerEvent::PingText { peer, text } => format!("{peer}: {}", ping_text(text)),
+        ServerEvent::PingServed { peer, served } => {
             let wrong = match served.mismatches {
                 0 => String::new(),
                 count => format!("; {count} were not as rping sends them"),
             };
-            format!("{peer}: {} pings of up to {}{wrong}", served.rounds, bytes(served.largest.into()))
+            format!("{peer}: {} pings of up to {}{wrong}", served.rounds, bytes(served.largest_bytes.into()))
         }
-        Told::Tested { peer, served } => {
+        ServerEvent::Served { peer, served } => {
             let what = match served.operation {
                 RdmaOperation::Send => "send",
                 RdmaOperation::Write => "write",
@@ -247,10 +263,10 @@ pub fn told(told: &Told<'_>) -> String {
             };
             let kind = if served.config.latency { "latency" } else { "bandwidth" };
             let pairs = served.config.queue_pairs;
-            format!("{peer}: {what} {kind}, sizes {}, {pairs} queue pair(s), done", served.config.size)
+            let sizes = sizes(&served.config.size);
+            format!("{peer}: {what} {kind}, {sizes}, {pairs} queue pair(s), done")
         }
-        Told::Perftest { peer, served } => format!("{peer}: {}", perftest(served)),
-        Told::Turned { peer, reason } => format!("{peer}: turned away: {reason}"),
-        Told::Failed { peer, error } => format!("{peer}: {error}"),
+        ServerEvent::Rejected { peer, reason } => format!("{peer}: rejected: {reason}"),
+        ServerEvent::Failed { peer, error } => format!("{peer}: {error}"),
     }
 }

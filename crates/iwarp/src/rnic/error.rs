@@ -6,7 +6,6 @@ use crate::{mpa::MpaError, queue_pair::State};
 
 /// A verb was refused.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum VerbsError {
     /// The system refused a descriptor, a thread or a socket.
     #[error("{step}: {source}")]
@@ -55,7 +54,6 @@ pub enum VerbsError {
 /// A connection did not come about. The queue pair stays idle and may try
 /// again.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum ConnectError {
     /// The queue pair is or was connected.
     #[error("queue pair is {0:?}: only an idle one connects or accepts")]

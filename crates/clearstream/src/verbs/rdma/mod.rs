@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use clap::Subcommand;
 use clearstream_control::{Peer, encoding};
+use clearstream_rdma::{Cookie, RdmaError};
 use clearstream_schema::{
     control::{Reply, Request},
     rdma::RdmaOperation,
@@ -16,7 +17,6 @@ use clearstream_schema::{
 use crate::{
     endpoints::{agent_command, resolve},
     exit::CommandError,
-    rdma::{RdmaError, agreement::Cookie},
 };
 
 /// RDMA over TCP in software: ping, bandwidth, latency. No card, no module.
@@ -47,7 +47,7 @@ impl RdmaVerb {
     }
 }
 
-/// Where the far end is.
+/// Address of the server.
 #[derive(Debug, clap::Args)]
 struct TargetArgs {
     /// The far end, a name or ADDRESS[:PORT], where `clearstream rdma serve` listens
@@ -60,24 +60,24 @@ struct TargetArgs {
     local: bool,
 }
 
-/// A far end, and what keeps it alive.
+/// A server, and the session that keeps it alive.
 struct Target {
     address: SocketAddr,
-    /// What the far end of `--local` expects.
+    /// Cookie that the server of `--local` expects.
     cookie: Option<Cookie>,
-    /// The far end of `--local`: it ends with its session.
-    _own: Option<Peer>,
+    /// Agent with the server of `--local`, which ends with its session.
+    _agent: Option<Peer>,
 }
 
 impl TargetArgs {
-    /// Finds it; `usual` is the port when none was asked for.
-    fn find(&self, usual: u16) -> Result<Target, CommandError> {
+    /// Resolves the address, or starts the server of `--local`.
+    fn find(&self, default_port: u16) -> Result<Target, CommandError> {
         match (&self.host, self.local) {
             (Some(host), _) => {
-                let address = resolve(host, self.port.unwrap_or(usual))?;
-                Ok(Target { address, cookie: None, _own: None })
+                let address = resolve(host, self.port.unwrap_or(default_port))?;
+                Ok(Target { address, cookie: None, _agent: None })
             }
-            (None, true) => own_far_end(),
+            (None, true) => start_local_server(),
             (None, false) => Err(CommandError::usage(
                 "name the far end, where `clearstream rdma serve` listens, or say --local for one on this host",
             )),
@@ -85,14 +85,14 @@ impl TargetArgs {
     }
 }
 
-/// Starts an agent and has it listen on loopback.
-fn own_far_end() -> Result<Target, CommandError> {
+/// Starts an agent with a server on loopback.
+fn start_local_server() -> Result<Target, CommandError> {
     let mut agent = clearstream_control::spawn(agent_command()?, "far end")?;
     let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let cookie: Cookie = rand::random();
     let named = clearstream_schema::control::Cookie(encoding::hex(&cookie));
     match agent.request(Request::RdmaServe { address, cookie: Some(named), peer: Some(address) })? {
-        Reply::RdmaListening { address } => Ok(Target { address, cookie: Some(cookie), _own: Some(agent) }),
+        Reply::RdmaListening { address } => Ok(Target { address, cookie: Some(cookie), _agent: Some(agent) }),
         other => Err(RdmaError::Fault(format!("the far end answered {other:?}")).into()),
     }
 }

@@ -5,7 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_schema::rdma::{PING_LEAST_BYTES, PING_MOST_BYTES, PingConfig, PingSummary};
+use clearstream_rdma::{
+    RdmaError, ServerOptions,
+    rping::{self, PingOptions},
+};
+use clearstream_schema::rdma::{PING_MOST_BYTES, PingConfig, PingSummary};
 use serde::Serialize;
 
 use super::{TargetArgs, serve::serve};
@@ -13,7 +17,6 @@ use crate::{
     exit::CommandError,
     interrupt,
     output::{self, Paint, progress::Progress, rdma},
-    rdma::{RdmaError, ping_client, ping_server::PingService, rping, server::Service},
 };
 
 /// Exchange pings as rping does, so that rping can be the other end.
@@ -56,20 +59,15 @@ impl PingArgs {
 
     fn answer(self) -> Result<(), CommandError> {
         let largest = self.config.size.map_or(PING_MOST_BYTES, |size| size.0);
-        if !(PING_LEAST_BYTES..=PING_MOST_BYTES).contains(&largest) {
-            return Err(RdmaError::Option(format!(
-                "a ping of {largest} bytes: rping takes {PING_LEAST_BYTES} to {PING_MOST_BYTES}"
-            ))
-            .into());
-        }
-        let ping = PingService {
-            largest: u32::try_from(largest).unwrap_or(u32::MAX),
+        rping::check_size(largest)?;
+        let ping = PingOptions {
+            largest_bytes: u32::try_from(largest).unwrap_or(u32::MAX),
             verify: self.config.verify,
             rounds: self.config.count.filter(|count| *count > 0),
         };
-        let service = Service { ping, tests: false, once: self.once };
+        let options = ServerOptions { ping, measurements: false, once: self.once };
         let listen = self.listen.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        serve(SocketAddr::new(listen, self.target.port.unwrap_or(rping::PORT)), service, self.verbose)
+        serve(SocketAddr::new(listen, self.target.port.unwrap_or(rping::PORT)), options, self.verbose)
     }
 
     fn ask(self) -> Result<(), CommandError> {
@@ -79,10 +77,9 @@ impl PingArgs {
         let stop = interrupt::stop_flag()?;
         let target = self.target.find(rping::PORT)?;
         let mut view = View::new(&self.config, self.verbose);
-        let summary =
-            ping_client::run(target.address, target.cookie, &self.config, &stop, |number, round| {
-                view.show(number, round);
-            })?;
+        let summary = rping::ping(target.address, target.cookie, &self.config, &stop, |number, round| {
+            view.show(number, round);
+        })?;
         drop(view);
         if self.json {
             let document = PingDocument { schema: "clearstream.rdma-ping", version: 1, summary: &summary };
@@ -118,7 +115,7 @@ impl View {
         Self { progress: None, rounds: config.rounds(), started: Instant::now(), verbose }
     }
 
-    fn show(&mut self, number: u64, round: &ping_client::Round) {
+    fn show(&mut self, number: u64, round: &rping::Round) {
         if self.verbose {
             // A closed pipe has seen enough.
             let _ = output::line(&rdma::ping_text(&round.echo));

@@ -8,21 +8,17 @@ use std::{
 
 use clap::ValueEnum;
 use clearstream_control::rate::{Admission, LogLimit};
+use clearstream_rdma::{
+    Server, ServerEvent, ServerOptions,
+    perftest::{self, Program},
+    rping::{self, PingOptions},
+};
 use clearstream_schema::{
     ByteCount,
     rdma::{RdmaOperation, RdmaProgress},
 };
 
-use crate::{
-    exit::CommandError,
-    interrupt, output,
-    rdma::{
-        perftest::{self, Program},
-        ping_server::PingService,
-        rping,
-        server::{Server, Service, Told},
-    },
-};
+use crate::{exit::CommandError, interrupt, output};
 
 /// Be the far end of pings and measurements.
 #[derive(Debug, clap::Args)]
@@ -56,7 +52,7 @@ struct PerftestArgs {
     #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 1000, requires = "perftest")]
     iterations: u64,
     /// Receives on each queue pair of ib_send_bw and ib_send_lat, at least the client's
-    #[arg(long, short = 'r', value_name = "COUNT", default_value_t = perftest::RECEIVES, requires = "perftest", value_parser = clap::value_parser!(u32).range(1..=16_384))]
+    #[arg(long, short = 'r', value_name = "COUNT", default_value_t = perftest::DEFAULT_RECEIVES, requires = "perftest", value_parser = clap::value_parser!(u32).range(1..=16_384))]
     rx_depth: u32,
     /// Who moves the bytes
     #[arg(long, value_enum, default_value_t = RdmaProgress::Inline, requires = "perftest")]
@@ -99,8 +95,6 @@ impl PerftestProgram {
 const LARGEST_BYTES: u64 = 8 << 20;
 /// perftest's size of a latency test.
 const LATENCY_BYTES: u64 = 2;
-/// More than that is no message of perftest's.
-const MOST_BYTES: u64 = 1 << 30;
 
 impl ServeArgs {
     /// Does it.
@@ -108,55 +102,52 @@ impl ServeArgs {
         if let Some(program) = self.perftest {
             return self.perftest(program.program());
         }
-        let service = Service { ping: PingService::default(), tests: true, once: self.once };
-        serve(SocketAddr::new(self.listen, self.port.unwrap_or(rping::PORT)), service, false)
+        let options = ServerOptions { ping: PingOptions::default(), measurements: true, once: self.once };
+        serve(SocketAddr::new(self.listen, self.port.unwrap_or(rping::PORT)), options, false)
     }
 
     fn perftest(self, program: Program) -> Result<(), CommandError> {
-        let options = self.perftest_options;
+        let requested = self.perftest_options;
         let exact = program.latency && program.operation == RdmaOperation::Write;
-        let size = options.size.map_or(if exact { LATENCY_BYTES } else { LARGEST_BYTES }, |size| size.0);
-        if !(1..=MOST_BYTES).contains(&size) {
-            return Err(CommandError::usage("--size: choose 1 B to 1 GiB"));
-        }
-        let service = perftest::server::Service {
+        let size = requested.size.map_or(if exact { LATENCY_BYTES } else { LARGEST_BYTES }, |size| size.0);
+        let options = perftest::ServerOptions {
             program,
-            size,
-            queue_pairs: options.queue_pairs,
-            receives: options.rx_depth,
-            iterations: options.iterations,
-            progress: options.progress,
+            size_bytes: size,
+            queue_pairs: requested.queue_pairs,
+            receives: requested.rx_depth,
+            iterations: requested.iterations,
+            progress: requested.progress,
             once: self.once,
         };
         let stop = interrupt::stop_flag()?;
         let address = SocketAddr::new(self.listen, self.port.unwrap_or(perftest::PORT));
-        let server = perftest::server::Server::bind(address, service)?;
+        let server = perftest::Server::bind(address, options)?;
         output::line(&format!(
             "listening on {} as {}; stop with Ctrl-C",
             server.local_address(),
             program.name()
         ))?;
         let log = Log::new();
-        server.run(&stop, &|told| log.line(&output::rdma::told(&told)))?;
+        server.run(&stop, &|event| log.line(&output::rdma::perftest_event(&event)))?;
         log.end();
         Ok(())
     }
 }
 
-/// Listens, and tells what happens; `texts` also what clients' pings say.
-pub(super) fn serve(address: SocketAddr, service: Service, texts: bool) -> Result<(), CommandError> {
+/// Listens, and reports events; with `texts` only the texts of clients' pings.
+pub(super) fn serve(address: SocketAddr, options: ServerOptions, texts: bool) -> Result<(), CommandError> {
     let stop = interrupt::stop_flag()?;
-    let server = Server::bind(address, service)?;
+    let server = Server::bind(address, options)?;
     output::line(&format!("listening on {}; stop with Ctrl-C", server.local_address()))?;
     let log = Log::new();
-    server.run(&stop, &|told| {
-        if let Told::Text { text, .. } = &told {
+    server.run(&stop, &|event| {
+        if let ServerEvent::PingText { text, .. } = &event {
             if texts {
                 let _ = output::line(&output::rdma::ping_text(text));
             }
             return;
         }
-        log.line(&output::rdma::told(&told));
+        log.line(&output::rdma::server_event(&event));
     })?;
     log.end();
     Ok(())

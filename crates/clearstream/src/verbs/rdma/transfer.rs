@@ -2,6 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use clearstream_rdma::{
+    Event, RdmaError,
+    perftest::{self, Program},
+    rping,
+};
 use clearstream_schema::{
     ByteCount,
     rdma::{RdmaConfig, RdmaOperation, RdmaSummary},
@@ -13,13 +18,6 @@ use crate::{
     exit::CommandError,
     interrupt,
     output::{self, Paint, progress::Progress, rdma},
-    rdma::{
-        RdmaError,
-        agreement::Shape,
-        near::{self, Event},
-        perftest::{self, Program},
-        rping,
-    },
 };
 
 /// Measure bandwidth or latency of one operation.
@@ -46,24 +44,24 @@ impl TransferArgs {
     /// Does it.
     pub fn run(self, operation: RdmaOperation) -> Result<(), CommandError> {
         let stop = interrupt::stop_flag()?;
-        // What makes no sense is refused before a far end is started for it.
-        Shape::of(&self.config, operation)?;
+        // Invalid options are rejected before a server is started for them.
+        clearstream_rdma::validate(&self.config, operation)?;
         let mut config = self.config;
         let port = if config.perftest {
             let program = Program { operation, latency: config.latency };
-            config = perftest::client::settled(program, &config)?;
+            config = perftest::settle(program, &config)?;
             perftest::PORT
         } else {
             rping::PORT
         };
-        let Target { address, cookie, _own } = self.target.find(port)?;
+        let Target { address, cookie, _agent } = self.target.find(port)?;
         let mut view = View::new(operation, &config, self.json);
         let mut watch = |event: Event<'_>| view.show(&event);
         let summary = if config.perftest {
-            perftest::client::run(address, operation, &config, &stop, &mut watch)
+            perftest::measure(address, operation, &config, &stop, &mut watch)
         } else {
             let cookie = cookie.unwrap_or_else(rand::random);
-            near::run(address, cookie, operation, &config, &stop, &mut watch)
+            clearstream_rdma::measure(address, cookie, operation, &config, &stop, &mut watch)
         };
         let summary = view.finish(summary)?;
         if self.json {
@@ -115,7 +113,7 @@ impl<'a> View<'a> {
                 self.done += 1;
                 self.line(&rdma::row(self.config, result));
             }
-            Event::Going(size) => self.go_on(*size),
+            Event::Progress(size) => self.advance(*size),
         }
     }
 
@@ -133,7 +131,7 @@ impl<'a> View<'a> {
         }
     }
 
-    fn go_on(&mut self, size: ByteCount) {
+    fn advance(&mut self, size: ByteCount) {
         let elapsed = self.started.elapsed();
         let left = match self.expected {
             Some(expected) => expected.saturating_sub(elapsed),

@@ -1,4 +1,4 @@
-//! Times of single messages, and the CPU time that they cost.
+//! Latency samples and CPU time.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use clearstream_schema::rdma::RdmaLatency;
 use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Significant digits: a time is known to a thousandth of itself.
+/// Significant digits of the histogram: samples are exact to a thousandth.
 const DIGITS: u8 = 3;
-/// The longest time that is told from longer ones: an hour.
+/// Longest sample that the histogram distinguishes: an hour.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
-/// Times, kept in the space of a histogram however many they are.
+/// Latency samples in a histogram of fixed size.
 #[derive(Debug)]
-pub struct Samples {
+pub(crate) struct Samples {
     times: Histogram<u64>,
     least: u64,
     most: u64,
@@ -28,20 +28,19 @@ impl Default for Samples {
 }
 
 impl Samples {
-    /// One more.
-    pub fn add(&mut self, time: Duration) {
+    /// Adds a sample.
+    pub(crate) fn add(&mut self, time: Duration) {
         let ns = nanoseconds(time);
         self.least = self.least.min(ns);
         self.most = self.most.max(ns);
         self.times.saturating_record(ns);
     }
 
-    /// What they tell; `None` when there are none.
-    #[must_use]
-    pub fn latency(&self) -> Option<RdmaLatency> {
+    /// Order statistics; `None` when there are no samples.
+    pub(crate) fn latency(&self) -> Option<RdmaLatency> {
         (!self.times.is_empty()).then(|| RdmaLatency {
             sample_count: self.times.len(),
-            // The histogram answers with the upper end of a bucket.
+            // The histogram returns the upper bound of a bucket.
             p50_ns: self.times.value_at_quantile(0.5).clamp(self.least, self.most),
             p99_ns: self.times.value_at_quantile(0.99).clamp(self.least, self.most),
             min_ns: self.least,
@@ -51,15 +50,13 @@ impl Samples {
     }
 }
 
-/// A span in nanoseconds.
-#[must_use]
-pub fn nanoseconds(span: Duration) -> u64 {
+/// A duration in nanoseconds.
+pub(crate) fn nanoseconds(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// CPU time of this process so far, user and system, all threads.
-#[must_use]
-pub fn cpu_ns() -> u64 {
+pub(crate) fn cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }

@@ -1,38 +1,44 @@
-//! The exchange of rping (librdmacm's example program), as its two ends see
-//! it on the wire. It has no document; the facts are those of the program and
-//! of captured conversations.
+//! The protocol of rping (librdmacm's example program), both roles. It has no
+//! specification; the facts are those of the program and of captured
+//! conversations.
 //!
-//! One round: the client sends an advert of its text; the server Reads the
-//! text and sends a go-ahead; the client sends an advert of where the echo may
-//! go; the server Writes the text there and sends a go-ahead. Go-aheads have
-//! the size of an advert and nothing in them.
+//! One round: the client sends an advert of its text; the server Reads the text
+//! and sends a go-ahead; the client sends an advert of where the echo may go; the
+//! server Writes the text there and sends a go-ahead. A go-ahead has the size of
+//! an advert and is zero.
+
+mod client;
+pub(crate) mod server;
+
+pub use client::{Round, ping};
+pub use server::{PingOptions, Served};
 
 use clearstream_iwarp::stag::Stag;
+use clearstream_schema::rdma::{PING_LEAST_BYTES, PING_MOST_BYTES};
 
-/// Bytes of an advert and of a go-ahead.
-pub const ADVERT_BYTES: usize = 16;
-/// Port of rping.
+use crate::error::RdmaError;
+
+/// Length of an advert and of a go-ahead.
+pub(crate) const ADVERT_BYTES: usize = 16;
+/// Default port of rping.
 pub const PORT: u16 = 7174;
 
-/// First and last character of the text that fills a ping.
+/// First and last character of the fill text.
 const FIRST: u8 = b'A';
 const LAST: u8 = b'z';
 
-/// A place in the sender's memory.
+/// An advertised part of the sender's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Advert {
-    /// Its first byte.
-    pub address: u64,
-    /// Its tag.
-    pub stag: Stag,
-    /// Its length in bytes.
-    pub length: u32,
+pub(crate) struct Advert {
+    pub(crate) address: u64,
+    pub(crate) stag: Stag,
+    /// In bytes.
+    pub(crate) length: u32,
 }
 
 impl Advert {
-    /// The bytes of the wire, all big endian: address, tag, length.
-    #[must_use]
-    pub fn encode(self) -> [u8; ADVERT_BYTES] {
+    /// Encodes it, all big endian: address, tag, length.
+    pub(crate) fn encode(self) -> [u8; ADVERT_BYTES] {
         let mut bytes = [0; ADVERT_BYTES];
         bytes[..8].copy_from_slice(&self.address.to_be_bytes());
         bytes[8..12].copy_from_slice(&self.stag.0.to_be_bytes());
@@ -40,9 +46,8 @@ impl Advert {
         bytes
     }
 
-    /// What a received message says.
-    #[must_use]
-    pub fn decode(bytes: [u8; ADVERT_BYTES]) -> Self {
+    /// Decodes a received message.
+    pub(crate) fn decode(bytes: [u8; ADVERT_BYTES]) -> Self {
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = bytes;
         Self {
             address: u64::from_be_bytes([a, b, c, d, e, f, g, h]),
@@ -53,9 +58,8 @@ impl Advert {
 }
 
 /// The text of a round: its number, then letters that begin one further each
-/// round, and a zero as its last byte.
-#[must_use]
-pub fn text(round: u64, size: usize) -> Vec<u8> {
+/// round, and a zero as the last byte.
+pub(crate) fn text(round: u64, size: usize) -> Vec<u8> {
     let mut text = format!("rdma-ping-{round}: ").into_bytes();
     let letters = (FIRST..=LAST).cycle().skip((round % u64::from(LAST - FIRST + 1)) as usize);
     text.extend(letters.take(size.saturating_sub(text.len())));
@@ -66,8 +70,21 @@ pub fn text(round: u64, size: usize) -> Vec<u8> {
     text
 }
 
-/// How much of a text its server writes back: up to and with the first zero,
-/// or all of it where there is none.
+/// Rejects a ping size that rping does not have.
+///
+/// # Errors
+/// [`RdmaError::Option`].
+pub fn check_size(bytes: u64) -> Result<(), RdmaError> {
+    if (PING_LEAST_BYTES..=PING_MOST_BYTES).contains(&bytes) {
+        return Ok(());
+    }
+    Err(RdmaError::Option(format!(
+        "a ping of {bytes} bytes: rping takes {PING_LEAST_BYTES} to {PING_MOST_BYTES}"
+    )))
+}
+
+/// Length of the echo of a text: up to and with the first zero, or all of it
+/// where there is none.
 #[must_use]
 pub fn echo_length(text: &[u8]) -> usize {
     text.iter().position(|byte| *byte == 0).map_or(text.len(), |zero| zero + 1)

@@ -1,0 +1,148 @@
+//! Errors of RDMA measurements and pings.
+
+use std::{io, net::SocketAddr};
+
+use clearstream_iwarp::{
+    memory::MemoryError,
+    verbs::{ConnectError, VerbsError},
+};
+
+/// Longest text of a peer that an error repeats, in characters.
+const PEER_TEXT_LIMIT: usize = 400;
+
+/// Why an RDMA measurement or ping did not complete.
+#[derive(Debug, thiserror::Error)]
+pub enum RdmaError {
+    /// Invalid option, here or at the peer.
+    #[error("{0}")]
+    Option(String),
+    /// No connection.
+    #[error("{source}; is `clearstream rdma serve` (or rping) listening there?")]
+    Connect {
+        /// From connection setup.
+        #[source]
+        source: ConnectError,
+    },
+    /// The peer rejected the connection or the request.
+    #[error("{peer} refused: {reason}")]
+    Refused {
+        /// Address of the peer.
+        peer: SocketAddr,
+        /// The peer's message.
+        reason: String,
+    },
+    /// The peer speaks another protocol over iWARP.
+    #[error("{peer} speaks iWARP and not as {expected} does: {seen}")]
+    OtherPeer {
+        /// Address of the peer.
+        peer: SocketAddr,
+        /// The program that was expected.
+        expected: &'static str,
+        /// What the peer did instead.
+        seen: String,
+    },
+    /// The connection broke.
+    #[error("connection to {peer} lost: {reason}")]
+    Lost {
+        /// Address of the peer.
+        peer: SocketAddr,
+        /// Cause.
+        reason: String,
+    },
+    /// The listening socket could not be opened.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// Requested address.
+        address: SocketAddr,
+        /// From the RNIC.
+        source: VerbsError,
+    },
+    /// An RNIC call failed.
+    #[error(transparent)]
+    Verbs(#[from] VerbsError),
+    /// Memory could not be registered.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// A thread could not be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
+    /// A defect of this program.
+    #[error("{0}: please report it")]
+    Fault(String),
+    /// Received data differs from sent data.
+    #[error("{0}")]
+    Mismatch(String),
+    /// Interrupted while measuring.
+    #[error("interrupted; results cover the time up to the interruption")]
+    Stopped,
+    /// Interrupted before the connection was established.
+    #[error("interrupted; {peer} had not answered")]
+    StoppedConnecting {
+        /// Address of the peer.
+        peer: SocketAddr,
+    },
+}
+
+impl RdmaError {
+    /// Whether other options would avoid the error: a server reports it to its
+    /// client as such.
+    #[must_use]
+    pub fn is_option(&self) -> bool {
+        matches!(self, Self::Option(_) | Self::Verbs(VerbsError::Core { .. } | VerbsError::Range { .. }))
+    }
+}
+
+impl From<ConnectError> for RdmaError {
+    fn from(source: ConnectError) -> Self {
+        match source {
+            ConnectError::Rejected { peer, private_data } => {
+                Self::Refused { peer, reason: rejection(&private_data) }
+            }
+            source => Self::Connect { source },
+        }
+    }
+}
+
+/// The reason of a rejected connection, where its private data is text.
+fn rejection(private_data: &[u8]) -> String {
+    match std::str::from_utf8(private_data) {
+        Ok("") => "it gave no reason".to_owned(),
+        Ok(text) if !text.chars().any(char::is_control) => peer_text(text),
+        _ => format!("its reason is {} bytes that are not text", private_data.len()),
+    }
+}
+
+/// A peer's text as one line of bounded length.
+pub(crate) fn peer_text(text: &str) -> String {
+    let mut line: String = text
+        .chars()
+        .take(PEER_TEXT_LIMIT)
+        .map(|character| if character.is_control() { ' ' } else { character })
+        .collect();
+    if text.chars().nth(PEER_TEXT_LIMIT).is_some() {
+        line.push_str("...");
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_a_peer_is_one_line_of_bounded_length() {
+        assert_eq!(peer_text("busy: try again later"), "busy: try again later");
+        assert_eq!(peer_text("a\nb\u{1b}[31mc"), "a b [31mc");
+        let long = peer_text(&"x".repeat(1 << 20));
+        assert_eq!(long.len(), PEER_TEXT_LIMIT + 3);
+        assert!(long.ends_with("x..."));
+    }
+
+    #[test]
+    fn a_rejection_is_repeated_where_it_is_text() {
+        assert_eq!(rejection(b"busy"), "busy");
+        assert_eq!(rejection(b""), "it gave no reason");
+        assert_eq!(rejection(b"\x00\x01"), "its reason is 2 bytes that are not text");
+        assert_eq!(rejection(&[0xff; 500]), "its reason is 500 bytes that are not text");
+    }
+}

@@ -1,0 +1,302 @@
+//! Credits: how a sender of Sends knows how many receives are posted for it.
+//!
+//! iWARP has no "receiver not ready": a Send without a posted receive ends the
+//! connection (RFC 5041, section 7.1). So a receiver grants credits as it posts
+//! receives anew, in one of two ways.
+
+use clearstream_iwarp::{
+    verbs::{Access, ProtectionDomain, Region},
+    work::{Data, Operation, Remote},
+};
+
+use crate::{data_queue_pairs::DataQueuePairs, error::RdmaError, negotiation::RemoteMemory};
+
+/// Bytes of a counter, in the byte order of the hosts.
+const COUNTER_BYTES: usize = 4;
+
+/// Counters in a sender's memory, one for each queue pair, in which the receiver
+/// writes how many Sends it has received.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    memory: Region,
+}
+
+impl Counters {
+    /// All zero.
+    ///
+    /// # Errors
+    /// No memory.
+    pub(crate) fn new(domain: &ProtectionDomain, count: usize) -> Result<Self, RdmaError> {
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        Ok(Self { memory: Region::new(domain, count * COUNTER_BYTES, access)? })
+    }
+
+    /// Where the receiver writes the counter of a queue pair.
+    pub(crate) fn place(&self, qp: usize) -> Remote {
+        let address = self.memory.address() + (qp * COUNTER_BYTES) as u64;
+        Remote { stag: self.memory.stag(), address }
+    }
+
+    /// The receiver may write at any moment: a value that is read twice was not
+    /// half written.
+    fn value(&self, qp: usize) -> u64 {
+        let read = || {
+            let mut bytes = [0; COUNTER_BYTES];
+            self.memory.read(qp * COUNTER_BYTES, &mut bytes);
+            u32::from_ne_bytes(bytes)
+        };
+        let mut value = read();
+        loop {
+            let again = read();
+            if again == value {
+                return value.into();
+            }
+            value = again;
+        }
+    }
+}
+
+/// Flow control of the Sends of one end.
+#[derive(Debug)]
+pub(crate) struct Credits {
+    method: Method,
+    queue_pairs: Vec<State>,
+}
+
+#[derive(Debug)]
+enum Method {
+    /// Both ends: immediate data carries how many receives were posted anew.
+    Immediate { depth: u32, interval: u32 },
+    /// Sender of perftest: the receiver has so many receives, and writes its
+    /// count into `counters`.
+    ReadCounters { counters: Counters, receives: u32 },
+    /// Receiver of perftest: writes its count into the sender's memory.
+    WriteCounters { interval: u32 },
+    /// Nothing is sent that needs a receive.
+    Unneeded,
+}
+
+/// One queue pair.
+#[derive(Debug, Clone, Default)]
+struct State {
+    /// Sender: Sends that may be posted.
+    available: u32,
+    /// Sender with counters: Sends posted.
+    posted: u64,
+    /// Receiver: Sends received since the last report.
+    unreported: u32,
+    /// Receiver with counters: Sends received of the last size.
+    received: u64,
+    size: Option<u32>,
+}
+
+impl Credits {
+    fn new(method: Method, count: usize, available: u32) -> Self {
+        Self { method, queue_pairs: vec![State { available, ..State::default() }; count] }
+    }
+
+    /// Credits by immediate data, both ends.
+    pub(crate) fn by_immediate_data(pairs: &DataQueuePairs) -> Self {
+        let (depth, interval) = (pairs.layout.depth, pairs.layout.signal_interval);
+        Self::new(Method::Immediate { depth, interval }, pairs.count(), depth)
+    }
+
+    /// Credits by counters in the memory of this end, the sender; the receiver
+    /// has so many receives on each queue pair.
+    pub(crate) fn from_counters(pairs: &DataQueuePairs, counters: Counters, receives: u32) -> Self {
+        Self::new(Method::ReadCounters { counters, receives }, pairs.count(), 0)
+    }
+
+    /// Credits by counters in the memory of the sender; this end receives.
+    pub(crate) fn into_counters(pairs: &DataQueuePairs) -> Self {
+        Self::new(Method::WriteCounters { interval: pairs.layout.signal_interval }, pairs.count(), 0)
+    }
+
+    /// For Writes and Reads, and where one message at a time is in flight.
+    pub(crate) fn unneeded(pairs: &DataQueuePairs) -> Self {
+        Self::new(Method::Unneeded, pairs.count(), 0)
+    }
+
+    /// Begins a run.
+    pub(super) fn begin(&mut self) {
+        // Credits by immediate data belong to receives, which outlast a run.
+        if let Method::ReadCounters { .. } = self.method {
+            self.queue_pairs.fill(State::default());
+        }
+    }
+
+    /// Sender: how many of the wanted Sends may be posted.
+    pub(super) fn available(&mut self, qp: usize, wanted: u32) -> u32 {
+        let state = &mut self.queue_pairs[qp];
+        if let Method::ReadCounters { counters, receives } = &self.method
+            && state.available < wanted
+        {
+            // It cannot have received what was not sent. One receive stays free.
+            let received = counters.value(qp).min(state.posted);
+            let room = (received + u64::from(*receives) - 1).saturating_sub(state.posted);
+            state.available = u32::try_from(room).unwrap_or(u32::MAX);
+        }
+        wanted.min(state.available)
+    }
+
+    /// Sender: so many Sends were posted.
+    pub(super) fn spend(&mut self, qp: usize, count: u32) {
+        let state = &mut self.queue_pairs[qp];
+        state.available -= count;
+        state.posted += u64::from(count);
+    }
+
+    /// Sender: the receiver grants credits by immediate data.
+    pub(super) fn granted(&mut self, qp: usize, immediate: Option<[u8; 8]>) {
+        if let Method::Immediate { depth, .. } = self.method {
+            let available = &mut self.queue_pairs[qp].available;
+            let granted = u64::from_be_bytes(immediate.unwrap_or_default());
+            // No more than there are receives, whatever the peer says.
+            *available = granted.saturating_add((*available).into()).min(depth.into()) as u32;
+        }
+    }
+
+    /// Receiver: a Send of so many bytes was received, and its receive posted
+    /// anew. Returns a report that is due.
+    pub(super) fn received(&mut self, qp: usize, bytes: u32) -> Option<Operation> {
+        let state = &mut self.queue_pairs[qp];
+        // perftest's sender counts anew with each size.
+        if state.size != Some(bytes) {
+            if let Method::WriteCounters { .. } = self.method {
+                *state = State::default();
+            }
+            state.size = Some(bytes);
+        }
+        state.received += 1;
+        state.unreported += 1;
+        match self.method {
+            Method::Immediate { interval, .. } if state.unreported >= interval => {
+                let count = u64::from(std::mem::take(&mut state.unreported));
+                Some(Operation::Immediate { data: count.to_be_bytes(), solicited: false })
+            }
+            _ => None,
+        }
+    }
+
+    /// Receiver: whether reports may be due after a poll ([`Self::report`]).
+    pub(super) fn reports_after_polls(&self) -> bool {
+        matches!(self.method, Method::WriteCounters { .. })
+    }
+
+    /// Receiver: a report that is due after a poll. A sender that knows of few
+    /// receives waits for the first of them, so that an idle receiver reports
+    /// each.
+    pub(super) fn report(&mut self, qp: usize, is_idle: bool, remote: &RemoteMemory) -> Option<Operation> {
+        let state = &mut self.queue_pairs[qp];
+        let Method::WriteCounters { interval } = self.method else { return None };
+        if state.unreported < if is_idle { 1 } else { interval } {
+            return None;
+        }
+        state.unreported = 0;
+        // The counter has 32 bits, and wraps.
+        let data = Data::Inline((state.received as u32).to_ne_bytes().into_iter().collect());
+        Some(Operation::Write { data, remote: remote.sink })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use clearstream_iwarp::{
+        stag::Stag,
+        verbs::{Rnic, RnicOptions},
+    };
+    use clearstream_schema::rdma::{RdmaConfig, RdmaOperation};
+
+    use super::*;
+    use crate::{data_queue_pairs::Role, negotiation::Layout};
+
+    const REMOTE: RemoteMemory = RemoteMemory {
+        source: Remote { stag: Stag(1), address: 0 },
+        sink: Remote { stag: Stag(1), address: 4096 },
+    };
+
+    /// One queue pair with 16 requests in flight, every fourth signaled.
+    fn pairs() -> DataQueuePairs {
+        let config = RdmaConfig { depth: 16, ..RdmaConfig::default() };
+        let layout = Layout::new(&config, RdmaOperation::Send).unwrap();
+        let rnic = Rnic::open(RnicOptions::default()).unwrap();
+        DataQueuePairs::new(&rnic, &config, layout, Role::Client).unwrap()
+    }
+
+    fn written(operation: Option<Operation>) -> Option<u32> {
+        operation.map(|operation| match operation {
+            Operation::Write { data: Data::Inline(bytes), remote } => {
+                assert_eq!(remote, REMOTE.sink);
+                u32::from_ne_bytes(bytes.as_slice().try_into().unwrap())
+            }
+            other => panic!("{other:?}"),
+        })
+    }
+
+    #[test]
+    fn a_sender_has_the_receives_that_were_granted_and_no_more_than_there_are() {
+        let mut credits = Credits::by_immediate_data(&pairs());
+        assert_eq!(credits.available(0, 20), 16);
+        credits.spend(0, 16);
+        assert_eq!(credits.available(0, 1), 0);
+        credits.granted(0, None);
+        assert_eq!(credits.available(0, 1), 0);
+        credits.granted(0, Some(4_u64.to_be_bytes()));
+        assert_eq!(credits.available(0, 8), 4);
+        credits.granted(0, Some([0xff; 8]));
+        assert_eq!(credits.available(0, 100), 16);
+    }
+
+    #[test]
+    fn a_receiver_grants_what_it_posts_anew_once_in_an_interval() {
+        let mut credits = Credits::by_immediate_data(&pairs());
+        for _ in 0..2 {
+            for _ in 0..3 {
+                assert_eq!(credits.received(0, 100), None);
+            }
+            let granted = Operation::Immediate { data: 4_u64.to_be_bytes(), solicited: false };
+            assert_eq!(credits.received(0, 7), Some(granted));
+        }
+        assert!(!credits.reports_after_polls());
+    }
+
+    #[test]
+    fn a_counter_grants_all_receives_but_one_and_never_what_was_not_sent() {
+        let pairs = pairs();
+        let counters = Counters::new(pairs.domain(), 1).unwrap();
+        let mut credits = Credits::from_counters(&pairs, counters, 6);
+        credits.begin();
+        let count = |credits: &Credits, value: u32| match &credits.method {
+            Method::ReadCounters { counters, .. } => counters.memory.write(0, &value.to_ne_bytes()),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(credits.available(0, 8), 5);
+        credits.spend(0, 5);
+        assert_eq!(credits.available(0, 8), 0);
+        count(&credits, 3);
+        assert_eq!(credits.available(0, 8), 3);
+        credits.spend(0, 3);
+        count(&credits, u32::MAX);
+        assert_eq!(credits.available(0, 8), 5, "8 were sent, and are received at most");
+    }
+
+    #[test]
+    fn a_counter_is_written_once_in_an_interval_and_whenever_idle() {
+        let mut credits = Credits::into_counters(&pairs());
+        assert!(credits.reports_after_polls());
+        let receive = |credits: &mut Credits, count: u32, bytes: u32| {
+            (0..count).for_each(|_| assert_eq!(credits.received(0, bytes), None));
+        };
+        receive(&mut credits, 3, 100);
+        assert_eq!(written(credits.report(0, false, &REMOTE)), None);
+        receive(&mut credits, 1, 100);
+        assert_eq!(written(credits.report(0, false, &REMOTE)), Some(4));
+        assert_eq!(written(credits.report(0, true, &REMOTE)), None);
+        receive(&mut credits, 1, 100);
+        assert_eq!(written(credits.report(0, true, &REMOTE)), Some(5));
+        // perftest's client counts anew with the next size.
+        receive(&mut credits, 1, 200);
+        assert_eq!(written(credits.report(0, true, &REMOTE)), Some(1));
+    }
+}

@@ -1,0 +1,302 @@
+//! Latency: one message in flight at a time, over the queue pairs in turn.
+//!
+//! A Send is answered by a Send, a Write by a Write; half the round trip is the
+//! latency of one. A Write is detected by polling the last byte of the memory,
+//! which is another one each time; or, where the receiver sleeps, by immediate
+//! data after it. A Read needs no program at the peer: its latency is all of it,
+//! from the request until the data is there.
+
+use std::time::Instant;
+
+use clearstream_iwarp::work::{Operation, SendRequest};
+use clearstream_schema::rdma::RdmaOperation;
+
+use super::{Conventions, Limit, Measured, Watch, message};
+use crate::{
+    data_queue_pairs::{Batch, DataQueuePairs, Purpose, decode_id, request_id},
+    error::RdmaError,
+    negotiation::RemoteMemory,
+    samples::Samples,
+};
+
+/// One in so many messages of a queue pair is signaled: the others complete with
+/// it.
+const SIGNAL_INTERVAL: u64 = 8;
+
+/// One end.
+#[derive(Debug)]
+pub(super) struct PingPong {
+    operation: RdmaOperation,
+    conventions: Conventions,
+    remote: Vec<RemoteMemory>,
+    /// Message size in bytes; 0 answers with as many as came.
+    size: u32,
+    /// Messages of the run on each queue pair.
+    limit: u64,
+    /// Messages of the run, sent and taken, all queue pairs together.
+    sent: u64,
+    taken: u64,
+    /// Messages that arrived and are not taken, and Reads that are complete, of
+    /// each queue pair.
+    arrived: Vec<u32>,
+    /// Size of the last message that arrived.
+    arrived_bytes: u32,
+    mismatches: u64,
+    started: Instant,
+}
+
+impl PingPong {
+    pub(super) fn new(operation: RdmaOperation, remote: Vec<RemoteMemory>, conventions: Conventions) -> Self {
+        Self {
+            operation,
+            conventions,
+            arrived: vec![0; remote.len()],
+            remote,
+            size: 0,
+            limit: u64::MAX,
+            sent: 0,
+            taken: 0,
+            arrived_bytes: 0,
+            mismatches: 0,
+            started: Instant::now(),
+        }
+    }
+
+    pub(super) fn begin(&mut self, size: u64) {
+        self.size = u32::try_from(size).unwrap_or(u32::MAX);
+        (self.sent, self.taken, self.mismatches) = (0, 0, 0);
+        self.arrived.fill(0);
+        self.started = Instant::now();
+    }
+
+    /// The server answers no more than so many messages.
+    pub(super) fn limit(&mut self, count: u64) {
+        self.limit = count;
+    }
+
+    pub(super) fn measured(&self) -> Measured {
+        Measured { message_count: self.taken, elapsed: self.started.elapsed(), latency: None }
+    }
+
+    pub(super) fn message_bytes(&self) -> u32 {
+        if self.size == 0 { self.arrived_bytes } else { self.size }
+    }
+
+    pub(super) fn mismatches(&self) -> u64 {
+        self.mismatches
+    }
+
+    /// The client's run: the latency of each message.
+    pub(super) fn run(
+        &mut self,
+        pairs: &mut DataQueuePairs,
+        limit: Limit,
+        watch: &mut Watch<'_>,
+        batch: &mut Batch,
+    ) -> Result<Measured, RdmaError> {
+        let most = limit.count().saturating_mul(self.remote.len() as u64);
+        let round_trip = if self.operation == RdmaOperation::Read { 1 } else { 2 };
+        let mut samples = Samples::default();
+        let mut goes_on = self.open(pairs, watch, batch)?;
+        while goes_on && self.sent < most && watch.goes_on(limit) {
+            let start = Instant::now();
+            self.post(pairs)?;
+            if self.sent == most && self.last_is_unanswered() {
+                break;
+            }
+            goes_on = self.wait(pairs, watch, batch)?;
+            if goes_on {
+                samples.add(start.elapsed() / round_trip);
+            }
+        }
+        if watch.is_stopped() && self.conventions.discards_interrupted() {
+            return Err(RdmaError::Stopped);
+        }
+        Ok(Measured {
+            message_count: self.taken,
+            elapsed: self.started.elapsed(),
+            latency: samples.latency(),
+        })
+    }
+
+    /// What precedes the first message that counts; false when it was stopped.
+    fn open(
+        &mut self,
+        pairs: &mut DataQueuePairs,
+        watch: &mut Watch<'_>,
+        batch: &mut Batch,
+    ) -> Result<bool, RdmaError> {
+        match (self.conventions, self.operation) {
+            (Conventions::ClearStream { .. }, _) | (Conventions::Perftest, RdmaOperation::Read) => Ok(true),
+            (Conventions::Perftest, RdmaOperation::Write) => self.wait(pairs, watch, batch),
+            (Conventions::Perftest, RdmaOperation::Send) => {
+                self.post(pairs)?;
+                self.wait(pairs, watch, batch)
+            }
+        }
+    }
+
+    fn last_is_unanswered(&self) -> bool {
+        self.conventions == Conventions::Perftest && self.operation == RdmaOperation::Write
+    }
+
+    /// Waits for the next message and takes it; false when it was stopped.
+    fn wait(
+        &mut self,
+        pairs: &mut DataQueuePairs,
+        watch: &mut Watch<'_>,
+        batch: &mut Batch,
+    ) -> Result<bool, RdmaError> {
+        let mut idle_since = None;
+        loop {
+            let is_busy = self.poll(pairs, batch)?;
+            if self.is_there(pairs) {
+                self.take(pairs);
+                return Ok(true);
+            }
+            if !is_busy && pairs.idle()? {
+                if !watch.goes_on(Limit::Count(u64::MAX)) {
+                    return Ok(false);
+                }
+                let since = idle_since.get_or_insert_with(Instant::now);
+                if since.elapsed() > self.conventions.stall_timeout() {
+                    let qp = self.queue_pair(self.taken);
+                    return Err(self.conventions.stalled(pairs, qp, "no reply", "-n and -s"));
+                }
+            }
+        }
+    }
+
+    /// The server: polls once, and answers. Whether there was anything.
+    pub(super) fn respond(
+        &mut self,
+        pairs: &mut DataQueuePairs,
+        batch: &mut Batch,
+    ) -> Result<bool, RdmaError> {
+        if self.sent == 0 && self.last_is_unanswered() {
+            self.post(pairs)?;
+        }
+        let is_busy = self.poll(pairs, batch)?;
+        if self.operation == RdmaOperation::Read || !self.is_there(pairs) {
+            return Ok(is_busy);
+        }
+        self.take(pairs);
+        if self.sent < self.limit {
+            self.post(pairs)?;
+        }
+        Ok(true)
+    }
+
+    /// Takes a Write that is in memory though the connection is closed.
+    pub(super) fn take_last(&mut self, pairs: &DataQueuePairs) {
+        if self.operation == RdmaOperation::Write && self.is_there(pairs) {
+            self.take(pairs);
+        }
+    }
+
+    fn queue_pair(&self, number: u64) -> usize {
+        (number % self.remote.len() as u64) as usize
+    }
+
+    /// Last byte of a Write of this number.
+    fn stamp(&self, number: u64) -> u8 {
+        self.conventions.stamp(number / self.remote.len() as u64)
+    }
+
+    /// Each Write is followed by immediate data.
+    fn is_announced(&self) -> bool {
+        self.operation == RdmaOperation::Write
+            && self.conventions == Conventions::ClearStream { announced_writes: true }
+    }
+
+    /// Writes are detected in memory and not by a completion.
+    fn polls_memory(&self) -> bool {
+        self.operation == RdmaOperation::Write && !self.is_announced()
+    }
+
+    fn post(&mut self, pairs: &DataQueuePairs) -> Result<(), RdmaError> {
+        let (number, qp) = (self.sent, self.queue_pair(self.sent));
+        self.sent += 1;
+        let size = self.message_bytes();
+        if self.polls_memory() {
+            let last = pairs.source_offset(qp) + size as usize - 1;
+            pairs.source.write(last, &[self.stamp(number)]);
+        }
+        let operation = message(pairs, self.operation, &self.remote[qp], qp, 0, size);
+        let is_read = self.operation == RdmaOperation::Read;
+        let id = request_id(if is_read { Purpose::Data } else { Purpose::Untracked }, qp, 1);
+        let signaled = is_read || (number / self.remote.len() as u64).is_multiple_of(SIGNAL_INTERVAL);
+        if self.is_announced() {
+            let announcement = Operation::Immediate { data: [0; 8], solicited: false };
+            return pairs.post_sends(
+                qp,
+                [
+                    SendRequest { id, operation, signaled: false, fence: false },
+                    SendRequest { id, operation: announcement, signaled, fence: false },
+                ],
+            );
+        }
+        pairs.post_send(qp, SendRequest { id, operation, signaled, fence: false })
+    }
+
+    /// Takes completions; whether there were any.
+    fn poll(&mut self, pairs: &mut DataQueuePairs, batch: &mut Batch) -> Result<bool, RdmaError> {
+        let count = pairs.poll(batch)?;
+        for completion in &batch[..count] {
+            let (purpose, qp, number) = decode_id(completion.id);
+            match purpose {
+                Purpose::Data => self.arrived[qp] += 1,
+                Purpose::Receive => {
+                    self.arrived[qp] = self.arrived[qp].saturating_add(1);
+                    self.arrived_bytes = completion.bytes;
+                    if pairs.config.verify && self.operation == RdmaOperation::Send {
+                        self.verify(pairs, qp, number, completion.bytes);
+                    }
+                    pairs.post_receive(qp, number)?;
+                }
+                Purpose::Untracked | Purpose::Flush => {}
+            }
+        }
+        Ok(count > 0)
+    }
+
+    /// Whether the next message has arrived.
+    fn is_there(&self, pairs: &DataQueuePairs) -> bool {
+        let qp = self.queue_pair(self.taken);
+        if !self.polls_memory() {
+            return self.arrived[qp] > 0;
+        }
+        let mut last = [0];
+        pairs.sink.read(pairs.sink_offset(qp, 0) + self.size as usize - 1, &mut last);
+        last[0] == self.stamp(self.taken)
+    }
+
+    fn take(&mut self, pairs: &DataQueuePairs) {
+        let qp = self.queue_pair(self.taken);
+        self.taken += 1;
+        self.arrived[qp] = self.arrived[qp].saturating_sub(1);
+        if pairs.config.verify && self.operation == RdmaOperation::Read {
+            self.verify(pairs, qp, 0, self.size);
+        }
+    }
+
+    /// Compares a slot with the peer's message, and clears it.
+    fn verify(&mut self, pairs: &DataQueuePairs, qp: usize, slot: u32, bytes: u32) {
+        let size = u64::from(self.size);
+        let is_same = bytes == self.size && pairs.holds_message(qp, slot, size);
+        self.mismatches += u64::from(!is_same);
+        pairs.clear_slot(qp, slot, size);
+    }
+
+    /// Queue pairs whose memory is not as the peer's Writes leave it, but for the
+    /// byte that is another one each time.
+    pub(super) fn written_mismatches(&self, pairs: &DataQueuePairs) -> u64 {
+        if self.operation != RdmaOperation::Write {
+            return 0;
+        }
+        let size = u64::from(self.size);
+        let length = if self.polls_memory() { size - 1 } else { size };
+        let written = (0..pairs.count()).take(usize::try_from(self.taken).unwrap_or(usize::MAX));
+        written.filter(|qp| !pairs.holds_prefix(*qp, size, length)).count() as u64
+    }
+}

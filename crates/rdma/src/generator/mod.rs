@@ -1,0 +1,381 @@
+//! The load generator of both ends of a measurement: posts work requests, polls
+//! completions, counts and times.
+//!
+//! - [`bandwidth`] keeps every queue pair filled with requests, one way or both
+//!   ways; [`credits`] is its flow control of Sends, and [`received`] counts what a
+//!   receiver takes in.
+//! - [`latency`] has one message in flight at a time.
+//! - [`Conventions`] is everything on the data path that differs between the
+//!   control protocols ([`crate::client`] and [`crate::perftest`]).
+
+mod bandwidth;
+mod credits;
+mod latency;
+mod received;
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
+
+use clearstream_iwarp::work::{Completion, Data, InlineData, Operation};
+use clearstream_schema::rdma::{RdmaConfig, RdmaLatency, RdmaOperation, RdmaRate, RdmaWait};
+
+use crate::{
+    data_queue_pairs::{BATCH, Batch, DataQueuePairs, Role},
+    error::RdmaError,
+    negotiation::RemoteMemory,
+};
+use bandwidth::Bandwidth;
+pub(crate) use credits::{Counters, Credits};
+use latency::PingPong;
+
+/// Interval at which a watcher is notified of a run in progress.
+const TICK_INTERVAL: Duration = Duration::from_millis(250);
+
+/// What control protocols do differently on the data path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Conventions {
+    /// Between two ends of this crate. A run ends with a Read of one byte on
+    /// each queue pair, whose response follows all that was sent before.
+    ClearStream {
+        /// Each Write of a latency run is followed by immediate data: its
+        /// receiver sleeps and does not poll its memory.
+        announced_writes: bool,
+    },
+    /// With a program of perftest. A run ends when the last request is
+    /// complete. Of a latency run of Writes the server writes first and the
+    /// client's last is not answered; of Sends the first does not count, since
+    /// the server measures its clock before it answers; Sends are answered with
+    /// as many bytes.
+    Perftest,
+}
+
+impl Conventions {
+    /// Those of this crate's own protocol.
+    pub(crate) fn clearstream(config: &RdmaConfig) -> Self {
+        Self::ClearStream { announced_writes: config.wait() == RdmaWait::Sleep }
+    }
+
+    /// Longest time without a completion while some are outstanding.
+    fn stall_timeout(self) -> Duration {
+        match self {
+            Self::ClearStream { .. } => Duration::from_secs(10),
+            Self::Perftest => Duration::from_secs(20),
+        }
+    }
+
+    /// The error of a run that makes no progress.
+    fn stalled(self, pairs: &DataQueuePairs, qp: usize, what: &str, options: &str) -> RdmaError {
+        let hint = match self {
+            Self::ClearStream { .. } => String::new(),
+            Self::Perftest => format!("; give its program the same {options}"),
+        };
+        let seconds = self.stall_timeout().as_secs();
+        pairs.lost(qp, &format!("{what} for {seconds} s{hint}"))
+    }
+
+    /// A run ends with a Read on each queue pair.
+    fn flushes(self) -> bool {
+        matches!(self, Self::ClearStream { .. })
+    }
+
+    /// An interrupted run has no results: perftest's are of the requested count.
+    fn discards_interrupted(self) -> bool {
+        self == Self::Perftest
+    }
+
+    /// Last byte of the Write of this number on its queue pair, from 0. It
+    /// differs from the one before, and the first from cleared memory.
+    fn stamp(self, number: u64) -> u8 {
+        match self {
+            Self::ClearStream { .. } => (number % 255) as u8 + 1,
+            Self::Perftest => (number + 1) as u8,
+        }
+    }
+}
+
+/// The load of a measurement; message size and limit belong to each run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Load {
+    pub(crate) operation: RdmaOperation,
+    /// One message in flight at a time, instead of as many as the layout's depth.
+    pub(crate) latency: bool,
+    /// The server sends, writes or reads as well.
+    pub(crate) bidirectional: bool,
+}
+
+impl Load {
+    /// The load that a configuration requests.
+    pub(crate) fn new(config: &RdmaConfig, operation: RdmaOperation) -> Self {
+        Self { operation, latency: config.latency, bidirectional: config.both_ways }
+    }
+}
+
+/// End of a run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Limit {
+    Duration(Duration),
+    /// Messages on each queue pair.
+    Count(u64),
+}
+
+impl Limit {
+    /// Messages on each queue pair.
+    fn count(self) -> u64 {
+        match self {
+            Self::Duration(_) => u64::MAX,
+            Self::Count(count) => count,
+        }
+    }
+}
+
+/// Results of one end's run.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    pub(crate) message_count: u64,
+    pub(crate) elapsed: Duration,
+    pub(crate) latency: Option<RdmaLatency>,
+}
+
+/// The stop flag of a run and its watcher.
+pub(crate) struct Watch<'a> {
+    stop: &'a AtomicBool,
+    started: Instant,
+    next_tick: Duration,
+    on_tick: &'a mut dyn FnMut(),
+}
+
+impl<'a> Watch<'a> {
+    /// `on_tick` is called a few times a second while the run goes on.
+    pub(crate) fn new(stop: &'a AtomicBool, on_tick: &'a mut dyn FnMut()) -> Self {
+        Self { stop, started: Instant::now(), next_tick: TICK_INTERVAL, on_tick }
+    }
+
+    /// Whether the run goes on.
+    fn goes_on(&mut self, limit: Limit) -> bool {
+        let elapsed = self.started.elapsed();
+        if elapsed >= self.next_tick {
+            self.next_tick = elapsed + TICK_INTERVAL;
+            (self.on_tick)();
+        }
+        let in_time = match limit {
+            Limit::Duration(duration) => elapsed < duration,
+            Limit::Count(_) => true,
+        };
+        in_time && !self.is_stopped()
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// One end's part in the runs of a measurement.
+#[derive(Debug)]
+pub(crate) struct Generator {
+    engine: Engine,
+    role: Role,
+    batch: Box<Batch>,
+}
+
+#[derive(Debug)]
+enum Engine {
+    Bandwidth(Bandwidth),
+    Latency(PingPong),
+}
+
+impl Generator {
+    /// A generator before its first run.
+    pub(crate) fn new(
+        pairs: &DataQueuePairs,
+        role: Role,
+        load: Load,
+        remote: Vec<RemoteMemory>,
+        conventions: Conventions,
+        credits: Credits,
+    ) -> Self {
+        let engine = if load.latency {
+            Engine::Latency(PingPong::new(load.operation, remote, conventions))
+        } else {
+            let active = role == Role::Client || load.bidirectional;
+            Engine::Bandwidth(Bandwidth::new(pairs, load, active, remote, conventions, credits))
+        };
+        Self { engine, role, batch: Box::new([Completion::EMPTY; BATCH]) }
+    }
+
+    /// Counts what arrives by message size ([`Self::received`]), and takes
+    /// messages until the last connection is closed.
+    pub(crate) fn counting_received(mut self) -> Self {
+        if let Engine::Bandwidth(bandwidth) = &mut self.engine {
+            bandwidth.count_received();
+        }
+        self
+    }
+
+    /// A server of latency runs answers this many messages, no more.
+    pub(crate) fn limiting_replies(mut self, count: u64) -> Self {
+        if let Engine::Latency(ping_pong) = &mut self.engine {
+            ping_pong.limit(count);
+        }
+        self
+    }
+
+    /// Begins a run with messages of this size; 0 answers messages with as many
+    /// bytes as came.
+    pub(crate) fn begin(&mut self, size: u64) {
+        match &mut self.engine {
+            Engine::Bandwidth(bandwidth) => bandwidth.begin(size),
+            Engine::Latency(ping_pong) => ping_pong.begin(size),
+        }
+    }
+
+    /// Client: makes the run, until the limit or the stop flag.
+    ///
+    /// # Errors
+    /// A closed connection, or no progress. [`RdmaError::Stopped`] where the
+    /// conventions have no results of an interrupted run.
+    pub(crate) fn run(
+        &mut self,
+        pairs: &mut DataQueuePairs,
+        limit: Limit,
+        watch: &mut Watch<'_>,
+    ) -> Result<Measured, RdmaError> {
+        match &mut self.engine {
+            Engine::Bandwidth(bandwidth) => bandwidth.run(pairs, limit, watch, &mut self.batch),
+            Engine::Latency(ping_pong) => ping_pong.run(pairs, limit, watch, &mut self.batch),
+        }
+    }
+
+    /// Takes completions; a server also answers, and sends where the load is
+    /// bidirectional. Returns whether there was anything to do.
+    ///
+    /// # Errors
+    /// A closed connection.
+    pub(crate) fn step(&mut self, pairs: &mut DataQueuePairs) -> Result<bool, RdmaError> {
+        match &mut self.engine {
+            Engine::Bandwidth(bandwidth) => bandwidth.step(pairs, &mut self.batch),
+            Engine::Latency(ping_pong) => match self.role {
+                Role::Client => Ok(false),
+                Role::Server => ping_pong.respond(pairs, &mut self.batch),
+            },
+        }
+    }
+
+    /// Stops posting messages of the run.
+    pub(crate) fn finish(&mut self) {
+        if let Engine::Bandwidth(bandwidth) = &mut self.engine {
+            bandwidth.finish();
+        }
+    }
+
+    /// After [`Self::finish`]: whether everything sent is in the peer's memory.
+    ///
+    /// # Errors
+    /// A closed connection, or no progress.
+    pub(crate) fn is_drained(&mut self, pairs: &DataQueuePairs) -> Result<bool, RdmaError> {
+        match &mut self.engine {
+            Engine::Bandwidth(bandwidth) => bandwidth.is_drained(pairs),
+            Engine::Latency(_) => Ok(true),
+        }
+    }
+
+    /// Called where nothing was to do while something is outstanding.
+    ///
+    /// # Errors
+    /// No progress for too long.
+    pub(crate) fn check_stall(&mut self, pairs: &DataQueuePairs) -> Result<(), RdmaError> {
+        match &mut self.engine {
+            Engine::Bandwidth(bandwidth) => bandwidth.check_stall(pairs),
+            Engine::Latency(_) => Ok(()),
+        }
+    }
+
+    /// Results of a server's run: what it sent itself with the time, or the
+    /// messages that it answered.
+    pub(crate) fn measured(&self) -> Measured {
+        match &self.engine {
+            Engine::Bandwidth(bandwidth) => bandwidth.measured(),
+            Engine::Latency(ping_pong) => ping_pong.measured(),
+        }
+    }
+
+    /// A client that has left says no more: its last Write is in memory.
+    pub(crate) fn peer_closed(&mut self, pairs: &DataQueuePairs) {
+        if let Engine::Latency(ping_pong) = &mut self.engine {
+            ping_pong.take_last(pairs);
+        }
+    }
+
+    /// The peer announces that it has sent everything of a run.
+    pub(crate) fn peer_finished(&mut self) {
+        if let Engine::Bandwidth(bandwidth) = &mut self.engine {
+            bandwidth.peer_finished();
+        }
+    }
+
+    /// What arrived, by message size; `None` where it is not counted.
+    pub(crate) fn received(&self) -> Option<Vec<RdmaRate>> {
+        match &self.engine {
+            Engine::Bandwidth(bandwidth) => bandwidth.received(),
+            Engine::Latency(_) => None,
+        }
+    }
+
+    /// Bytes of a message of a latency run.
+    pub(crate) fn message_bytes(&self) -> u64 {
+        match &self.engine {
+            Engine::Bandwidth(_) => 0,
+            Engine::Latency(ping_pong) => ping_pong.message_bytes().into(),
+        }
+    }
+
+    /// Messages, or memory, that differed from what the peer sends; 0 where
+    /// nothing is verified.
+    pub(crate) fn mismatches(&self, pairs: &DataQueuePairs) -> u64 {
+        if !pairs.config.verify {
+            return 0;
+        }
+        match &self.engine {
+            // Only an end that is written to has memory to compare.
+            Engine::Bandwidth(bandwidth) if self.role == Role::Server || bandwidth.is_bidirectional() => {
+                bandwidth.mismatches() + bandwidth.written_mismatches(pairs)
+            }
+            Engine::Bandwidth(bandwidth) => bandwidth.mismatches(),
+            Engine::Latency(ping_pong) => ping_pong.mismatches() + ping_pong.written_mismatches(pairs),
+        }
+    }
+}
+
+/// One message of a queue pair; `number` selects the slot of a Read.
+fn message(
+    pairs: &DataQueuePairs,
+    operation: RdmaOperation,
+    remote: &RemoteMemory,
+    qp: usize,
+    number: u32,
+    size: u32,
+) -> Operation {
+    match operation {
+        RdmaOperation::Send => {
+            Operation::Send { data: data(pairs, qp, size), solicited: false, invalidate: None }
+        }
+        RdmaOperation::Write => Operation::Write { data: data(pairs, qp, size), remote: remote.sink },
+        RdmaOperation::Read => Operation::Read {
+            sink: pairs.sink_segment(qp, number, size),
+            remote: remote.source,
+            invalidate: false,
+        },
+    }
+}
+
+/// A message's bytes: copied into the request, or gathered when it is sent.
+fn data(pairs: &DataQueuePairs, qp: usize, size: u32) -> Data {
+    if u64::from(size) <= pairs.config.inline.0 {
+        let mut bytes = InlineData::from_elem(0, size as usize);
+        pairs.source.read(pairs.source_offset(qp), &mut bytes);
+        Data::Inline(bytes)
+    } else {
+        Data::Gather([pairs.source_segment(qp, size)].into_iter().collect())
+    }
+}

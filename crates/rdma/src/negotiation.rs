@@ -1,0 +1,444 @@
+//! Negotiation of a measurement between client and server: private data of
+//! connection requests, messages of the control channel, memory and queue
+//! sizes with their limits.
+
+use std::{net::SocketAddr, time::Duration};
+
+use clearstream_iwarp::{
+    stag::Stag,
+    verbs::{AcceptOptions, ConnectOptions},
+    work::Remote,
+};
+use clearstream_schema::rdma::{RdmaConfig, RdmaOperation};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{RdmaError, peer_text};
+
+/// First bytes of the private data of every connection of a measurement.
+const MAGIC: [u8; 16] = *b"clearstream rdma";
+/// Version of the private data and of the messages.
+const VERSION: u8 = 1;
+/// Length of a [`Cookie`].
+const COOKIE_BYTES: usize = 16;
+/// Codes of a connection's purpose.
+const CONTROL: u8 = 0;
+const DATA: u8 = 1;
+const PING: u8 = 2;
+/// Length of an encoded [`ConnectionRequest`].
+const REQUEST_BYTES: usize = MAGIC.len() + 2 + COOKIE_BYTES + 2;
+
+const MAX_QUEUE_PAIRS: u16 = 1024;
+/// Work requests in flight on a queue pair.
+const MAX_DEPTH: u32 = 16_384;
+const MAX_MESSAGE_BYTES: u64 = 1 << 30;
+/// Memory that one end registers for a measurement.
+const MAX_MEMORY_BYTES: u64 = 2 << 30;
+/// Memory for messages that are verified one by one.
+const VERIFIED_MEMORY_BYTES: u64 = 64 << 20;
+
+/// Random bytes that the connections of one measurement have in common.
+pub type Cookie = [u8; COOKIE_BYTES];
+
+/// Private data of a connection request: measurement and purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ConnectionRequest {
+    pub(crate) cookie: Cookie,
+    pub(crate) purpose: ConnectionPurpose,
+}
+
+/// Purpose of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ConnectionPurpose {
+    /// Control channel of a measurement.
+    Control,
+    /// Data, on the queue pair of this index.
+    Data(u16),
+    /// Pings ([`crate::rping`]).
+    Ping,
+}
+
+impl ConnectionRequest {
+    /// Encodes the private data.
+    pub(crate) fn encode(self) -> Vec<u8> {
+        let (kind, index) = match self.purpose {
+            ConnectionPurpose::Control => (CONTROL, 0),
+            ConnectionPurpose::Data(index) => (DATA, index),
+            ConnectionPurpose::Ping => (PING, 0),
+        };
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend([VERSION, kind]);
+        bytes.extend(self.cookie);
+        bytes.extend(index.to_be_bytes());
+        bytes
+    }
+}
+
+/// Decoded private data of a connection request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PrivateData {
+    /// Request of this version.
+    Request(ConnectionRequest),
+    /// Request of another version of this program.
+    OtherVersion,
+    /// Absent, or of another program.
+    Foreign,
+}
+
+impl PrivateData {
+    /// Decodes the private data of a connection request.
+    pub(crate) fn decode(bytes: &[u8]) -> Self {
+        let Some(rest) = bytes.strip_prefix(&MAGIC) else { return Self::Foreign };
+        let (Some(&[version, kind]), true) = (rest.first_chunk(), bytes.len() == REQUEST_BYTES) else {
+            return Self::OtherVersion;
+        };
+        if version != VERSION {
+            return Self::OtherVersion;
+        }
+        let mut cookie = [0; COOKIE_BYTES];
+        cookie.copy_from_slice(&rest[2..2 + COOKIE_BYTES]);
+        let index = u16::from_be_bytes([rest[COOKIE_BYTES + 2], rest[COOKIE_BYTES + 3]]);
+        let purpose = match kind {
+            CONTROL => ConnectionPurpose::Control,
+            DATA => ConnectionPurpose::Data(index),
+            PING => ConnectionPurpose::Ping,
+            _ => return Self::OtherVersion,
+        };
+        Self::Request(ConnectionRequest { cookie, purpose })
+    }
+}
+
+/// Private data of an accepted connection, by which a client recognizes the
+/// server.
+pub(crate) fn accept_private_data() -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.push(VERSION);
+    bytes
+}
+
+/// Options of the client's connections.
+pub(crate) fn connect_options(config: &RdmaConfig, request: ConnectionRequest) -> ConnectOptions {
+    ConnectOptions {
+        private_data: request.encode(),
+        ird: config.outstanding_reads,
+        ord: config.outstanding_reads,
+        crc: !config.no_crc,
+        markers: config.markers,
+        revision: config.revision,
+        large_fpdus: config.large_fpdus,
+        // The server is this program, which takes data right after its reply.
+        settle: Some(Duration::ZERO),
+        ..ConnectOptions::default()
+    }
+}
+
+/// Options of the server's connections.
+pub(crate) fn accept_options(config: &RdmaConfig) -> AcceptOptions {
+    AcceptOptions {
+        private_data: accept_private_data(),
+        ird: config.outstanding_reads,
+        ord: config.outstanding_reads,
+        crc: !config.no_crc,
+        markers: config.markers,
+        large_fpdus: config.large_fpdus,
+        ..AcceptOptions::default()
+    }
+}
+
+/// Messages of the control channel, in JSON.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Message {
+    /// Client: requests a measurement.
+    Open { operation: RdmaOperation, config: Box<RdmaConfig> },
+    /// Server: accepts; the data connections may come.
+    Welcome,
+    /// Server: rejects or has failed. `option`: another option would do.
+    Refused { reason: String, option: bool },
+    /// Both: all data connections are established; the own memory.
+    Memory(Advert),
+    /// Client: prepare a run.
+    Prepare(Run),
+    /// Server: the run is prepared.
+    Ready,
+    /// Client: has stopped sending.
+    Finish,
+    /// Server: its results of the run.
+    Report(Report),
+}
+
+impl Message {
+    /// The name of the message, for errors.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Open { .. } => "open",
+            Self::Welcome => "welcome",
+            Self::Refused { .. } => "refused",
+            Self::Memory(_) => "memory",
+            Self::Prepare(_) => "prepare",
+            Self::Ready => "ready",
+            Self::Finish => "finish",
+            Self::Report(_) => "report",
+        }
+    }
+
+    /// The error of a message that is not the `expected` one.
+    pub(crate) fn unexpected(self, peer: SocketAddr, expected: &str) -> RdmaError {
+        match self {
+            Self::Refused { reason, option: true } => {
+                RdmaError::Option(format!("{peer}: {}", peer_text(&reason)))
+            }
+            Self::Refused { reason, option: false } => {
+                RdmaError::Refused { peer, reason: peer_text(&reason) }
+            }
+            other => RdmaError::OtherPeer {
+                peer,
+                expected: "clearstream of this version",
+                seen: format!("message \"{}\" instead of \"{expected}\"", other.name()),
+            },
+        }
+    }
+}
+
+/// Registered memory of one end; the part of queue pair `n` begins `n` strides
+/// after the address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Advert {
+    /// Tag of the memory that may be read.
+    pub(crate) source_stag: u32,
+    pub(crate) source_address: u64,
+    /// Bytes between the parts of two queue pairs.
+    pub(crate) source_stride: u64,
+    /// Tag of the memory that may be written.
+    pub(crate) sink_stag: u32,
+    pub(crate) sink_address: u64,
+    /// Bytes between the parts of two queue pairs.
+    pub(crate) sink_stride: u64,
+}
+
+/// The peer's memory of one queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RemoteMemory {
+    /// May be read.
+    pub(crate) source: Remote,
+    /// May be written.
+    pub(crate) sink: Remote,
+}
+
+impl Advert {
+    /// Memory of each of so many queue pairs. The RNIC checks every access, so
+    /// that a wrong advert ends the connection and nothing else.
+    pub(crate) fn of_queue_pairs(&self, count: usize) -> Vec<RemoteMemory> {
+        let place = |stag, address: u64, stride: u64, qp: u64| Remote {
+            stag: Stag(stag),
+            address: address.wrapping_add(stride.wrapping_mul(qp)),
+        };
+        (0..count as u64)
+            .map(|qp| RemoteMemory {
+                source: place(self.source_stag, self.source_address, self.source_stride, qp),
+                sink: place(self.sink_stag, self.sink_address, self.sink_stride, qp),
+            })
+            .collect()
+    }
+}
+
+/// One run: messages of one size, as warm-up or measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Run {
+    /// Message size in bytes.
+    pub(crate) size: u64,
+}
+
+/// Server's results of a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Report {
+    /// Messages that the server itself sent, wrote or read.
+    pub(crate) sent: u64,
+    /// From the server's first request until all was in the client's memory.
+    pub(crate) elapsed_ns: u64,
+    /// CPU time of the server's process.
+    pub(crate) cpu_ns: u64,
+    /// Messages or memory that differed from what was sent; `None` when not
+    /// verified.
+    pub(crate) mismatches: Option<u64>,
+}
+
+/// Memory and queue sizes of both ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Layout {
+    /// Bytes of a message slot, a multiple of 64.
+    pub(crate) slot_bytes: u64,
+    /// Slots for arriving messages of a queue pair; messages in flight share
+    /// one unless they are verified.
+    pub(crate) slots: u32,
+    /// Work requests in flight on a queue pair.
+    pub(crate) depth: u32,
+    /// One in so many work requests is signaled.
+    pub(crate) signal_interval: u32,
+    pub(crate) queue_pairs: u16,
+}
+
+/// Receives beyond the depth, for credit messages. At most
+/// `depth / signal_interval + 1` of these are on their way.
+const CREDIT_RECEIVES: u32 = 9;
+
+impl Layout {
+    /// The layout that a configuration needs.
+    ///
+    /// # Errors
+    /// An invalid configuration, or more memory than an end may register.
+    pub(crate) fn new(config: &RdmaConfig, operation: RdmaOperation) -> Result<Self, RdmaError> {
+        check(config)?;
+        let queue_pairs = u64::from(config.queue_pairs);
+        let slot_bytes = config.size.largest().next_multiple_of(64);
+        let mut depth = if config.latency { 1 } else { config.depth };
+        let verified = config.verify && operation != RdmaOperation::Write;
+        if verified {
+            let fitting = (VERIFIED_MEMORY_BYTES / slot_bytes / queue_pairs).max(1);
+            depth = depth.min(u32::try_from(fitting).unwrap_or(u32::MAX));
+        }
+        let slots = if verified { depth + CREDIT_RECEIVES } else { 1 };
+        let memory = queue_pairs * slot_bytes * (u64::from(slots) + 1);
+        if memory > MAX_MEMORY_BYTES {
+            return Err(RdmaError::Option(format!(
+                "{queue_pairs} queue pairs with messages of {} need {memory} bytes of memory at each end, and \
+                 {MAX_MEMORY_BYTES} is the most: choose fewer, or smaller messages",
+                config.size
+            )));
+        }
+        let signal_interval = (depth / 4).max(1);
+        Ok(Self { slot_bytes, slots, depth, signal_interval, queue_pairs: config.queue_pairs })
+    }
+
+    /// Receives that are posted on each queue pair.
+    pub(crate) fn receives(&self) -> u32 {
+        self.depth + CREDIT_RECEIVES
+    }
+}
+
+/// Validates a configuration without side effect: rejects what is invalid on
+/// every host, or needs more memory than an end may register.
+///
+/// # Errors
+/// [`RdmaError::Option`] with a suggested correction.
+pub fn validate(config: &RdmaConfig, operation: RdmaOperation) -> Result<(), RdmaError> {
+    Layout::new(config, operation).map(drop)
+}
+
+fn check(config: &RdmaConfig) -> Result<(), RdmaError> {
+    let fail = |reason: String| Err(RdmaError::Option(reason));
+    let valid = 1..=MAX_MESSAGE_BYTES;
+    if config.size.0.is_empty() || !config.size.0.iter().all(|size| valid.contains(&size.0)) {
+        return fail(format!("a message of {} bytes: choose 1 B to 1 GiB", config.size));
+    }
+    if config.queue_pairs == 0 || config.queue_pairs > MAX_QUEUE_PAIRS {
+        return fail(format!("{} queue pairs: choose 1 to {MAX_QUEUE_PAIRS}", config.queue_pairs));
+    }
+    if config.depth == 0 || config.depth > MAX_DEPTH {
+        return fail(format!("a depth of {}: choose 1 to {MAX_DEPTH}", config.depth));
+    }
+    if !(1..=2).contains(&config.revision) {
+        return fail(format!("MPA revision {}: choose 1 or 2", config.revision));
+    }
+    if config.iterations == Some(0) || (config.iterations.is_none() && config.duration.0 == 0) {
+        return fail("nothing to measure: choose --duration or --iterations above 0".to_owned());
+    }
+    if config.outstanding_reads == 0 {
+        return fail("no outstanding Reads: choose at least 1, which ends every measurement".to_owned());
+    }
+    if config.latency && config.both_ways {
+        return fail("latency is measured one message at a time: leave --both-ways out".to_owned());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use clearstream_schema::ByteCount;
+    use clearstream_schema::rdma::SizeList;
+
+    use super::*;
+
+    fn config(size: u64) -> RdmaConfig {
+        RdmaConfig { size: SizeList(vec![ByteCount(size)]), ..RdmaConfig::default() }
+    }
+
+    #[test]
+    fn a_connection_request_is_decoded_as_it_was_encoded_and_nothing_else_is_one() {
+        use ConnectionPurpose::{Control, Data, Ping};
+        for purpose in [Control, Data(0), Data(513), Ping] {
+            let request = ConnectionRequest { cookie: *b"0123456789abcdef", purpose };
+            assert_eq!(PrivateData::decode(&request.encode()), PrivateData::Request(request));
+        }
+        let mut bytes = ConnectionRequest { cookie: [7; 16], purpose: Control }.encode();
+        assert_eq!(PrivateData::decode(&[]), PrivateData::Foreign);
+        assert_eq!(PrivateData::decode(b"rping or so"), PrivateData::Foreign);
+        assert_eq!(PrivateData::decode(&bytes[..20]), PrivateData::OtherVersion);
+        bytes[16] = 9;
+        assert_eq!(PrivateData::decode(&bytes), PrivateData::OtherVersion);
+    }
+
+    #[test]
+    fn fits_the_private_data_of_the_least_peer() {
+        // Linux takes 256 bytes, 4 of which revision 2 uses.
+        let request = ConnectionRequest { cookie: [0; 16], purpose: ConnectionPurpose::Data(1) };
+        assert!(request.encode().len() <= 252);
+        assert!(accept_private_data().len() <= 252);
+    }
+
+    #[test]
+    fn an_unexpected_message_is_named_and_a_long_refusal_is_cut() {
+        let peer = SocketAddr::from(([127, 0, 0, 1], 7174));
+        let error = Message::Finish.unexpected(peer, "ready").to_string();
+        assert!(error.contains("message \"finish\" instead of \"ready\""), "{error}");
+        for option in [false, true] {
+            let refused = Message::Refused { reason: "no\n".repeat(4000), option };
+            let error = refused.unexpected(peer, "welcome").to_string();
+            assert!(error.len() < 500 && error.lines().count() == 1, "{error}");
+        }
+    }
+
+    #[test]
+    fn messages_that_are_verified_have_a_slot_each() {
+        let mut asked = config(1 << 20);
+        asked.depth = 128;
+        let layout = Layout::new(&asked, RdmaOperation::Send).unwrap();
+        assert_eq!((layout.depth, layout.slots), (128, 1));
+        asked.verify = true;
+        let layout = Layout::new(&asked, RdmaOperation::Send).unwrap();
+        assert_eq!((layout.depth, layout.slots), (64, 73), "64 MiB of messages");
+        let layout = Layout::new(&asked, RdmaOperation::Write).unwrap();
+        assert_eq!((layout.depth, layout.slots), (128, 1), "a Write is verified at the end");
+        asked.latency = true;
+        assert_eq!(Layout::new(&asked, RdmaOperation::Send).unwrap().depth, 1);
+    }
+
+    #[test]
+    fn invalid_configurations_are_rejected_with_a_correction() {
+        let rejected = |change: fn(&mut RdmaConfig)| {
+            let mut requested = config(64);
+            change(&mut requested);
+            validate(&requested, RdmaOperation::Write).unwrap_err().to_string()
+        };
+        assert!(rejected(|c| c.size = SizeList(vec![ByteCount(0)])).contains("1 B to 1 GiB"));
+        assert!(rejected(|c| c.queue_pairs = 0).contains("1 to 1024"));
+        assert!(rejected(|c| c.depth = 1 << 20).contains("1 to 16384"));
+        assert!(rejected(|c| c.revision = 3).contains("1 or 2"));
+        assert!(rejected(|c| c.iterations = Some(0)).contains("--iterations"));
+        assert!(rejected(|c| c.outstanding_reads = 0).contains("at least 1"));
+        assert!(rejected(|c| (c.latency, c.both_ways) = (true, true)).contains("--both-ways"));
+        let much = rejected(|c| (c.queue_pairs, c.size) = (1024, SizeList(vec![ByteCount(8 << 20)])));
+        assert!(much.contains("fewer"), "{much}");
+    }
+
+    #[test]
+    fn credits_on_their_way_have_receives() {
+        for depth in 1..=512 {
+            let mut requested = config(64);
+            requested.depth = depth;
+            let layout = Layout::new(&requested, RdmaOperation::Send).unwrap();
+            let credits = layout.depth / layout.signal_interval + 1;
+            assert!(credits <= layout.receives() - layout.depth, "depth {depth}");
+        }
+    }
+}

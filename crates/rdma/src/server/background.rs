@@ -1,0 +1,55 @@
+//! A server in a thread, for the measurements of one peer: what an agent opens.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+};
+
+use super::{ExpectedPeer, Server, ServerOptions};
+use crate::{error::RdmaError, rping::server::PingOptions};
+
+/// A server in a thread, until it is dropped.
+#[derive(Debug)]
+pub struct BackgroundServer {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl BackgroundServer {
+    /// Listens on a free port of the address, for one peer.
+    ///
+    /// # Errors
+    /// An address that is not this host's.
+    pub fn open(address: IpAddr, expected: ExpectedPeer) -> Result<Self, RdmaError> {
+        let options = ServerOptions { ping: PingOptions::default(), measurements: true, once: false };
+        let server = Server::bind(SocketAddr::new(address, 0), options)?.expecting(expected);
+        let stop = Arc::new(AtomicBool::new(false));
+        let (address, is_stopped) = (server.local_address(), Arc::clone(&stop));
+        let thread = std::thread::Builder::new()
+            .name("rdma-server".to_owned())
+            // The client reports what fails.
+            .spawn(move || drop(server.run(&is_stopped, &|_| {})))
+            .map_err(RdmaError::Thread)?;
+        Ok(Self { address, stop, thread: Some(thread) })
+    }
+
+    /// Address that it listens on.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for BackgroundServer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

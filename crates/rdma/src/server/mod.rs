@@ -1,0 +1,329 @@
+//! The listening side of this crate's protocol and of rping: one port for
+//! measurements and pings, which the private data of a connection request tells
+//! apart.
+
+mod background;
+mod session;
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc::{SyncSender, sync_channel},
+    },
+    thread::Scope,
+};
+
+use clearstream_iwarp::verbs::{Incoming, Listener, Rnic, RnicOptions};
+
+use crate::{
+    blocking::STOP_POLL_INTERVAL,
+    error::RdmaError,
+    negotiation::{ConnectionPurpose, ConnectionRequest, Cookie, PrivateData},
+    rping::server::{self as ping_server, PingOptions},
+};
+pub use background::BackgroundServer;
+pub use session::Served;
+
+/// Clients of pings at the same time.
+const MAX_PING_CLIENTS: usize = 64;
+/// Data connections of a measurement that wait to be accepted.
+const MAX_ARRIVALS: usize = 1024;
+
+/// What a server serves.
+#[derive(Debug, Clone, Copy)]
+pub struct ServerOptions {
+    /// How pings are answered.
+    pub ping: PingOptions,
+    /// Measurements are served as well.
+    pub measurements: bool,
+    /// End after the first peer that was served.
+    pub once: bool,
+}
+
+/// Events of a server.
+#[derive(Debug)]
+pub enum ServerEvent<'a> {
+    /// The text of a ping was read from a client.
+    PingText {
+        /// Address of the client.
+        peer: SocketAddr,
+        /// The text, with what follows it.
+        text: &'a [u8],
+    },
+    /// A client of pings has left.
+    PingServed {
+        /// Address of the client.
+        peer: SocketAddr,
+        /// Its pings.
+        served: ping_server::Served,
+    },
+    /// A measurement is over.
+    Served {
+        /// Address of the client.
+        peer: SocketAddr,
+        /// The measurement.
+        served: Served,
+    },
+    /// A peer was rejected.
+    Rejected {
+        /// Address of the peer.
+        peer: SocketAddr,
+        /// Reason, as the peer was told unless it is a stranger.
+        reason: &'static str,
+    },
+    /// Serving a peer failed.
+    Failed {
+        /// Address of the peer.
+        peer: SocketAddr,
+        /// Cause.
+        error: RdmaError,
+    },
+}
+
+/// The only peer that a server serves.
+#[derive(Debug, Clone, Copy)]
+pub struct ExpectedPeer {
+    /// In the private data of every connection.
+    pub cookie: Cookie,
+    /// Source address of its connections.
+    pub address: IpAddr,
+}
+
+/// A listening endpoint.
+#[derive(Debug)]
+pub struct Server {
+    listener: Listener,
+    options: ServerOptions,
+    /// Everybody is served where it is absent.
+    expected: Option<ExpectedPeer>,
+}
+
+/// A measurement in progress: where its further connections are awaited.
+struct Active {
+    cookie: Cookie,
+    arrivals: SyncSender<(u16, Incoming)>,
+}
+
+/// What the threads of a server share.
+struct Shared<'a> {
+    server: &'a Server,
+    stop: &'a AtomicBool,
+    /// The server ends: a peer was served that it was started for.
+    done: AtomicBool,
+    /// A serving thread has panicked.
+    panicked: AtomicBool,
+    active: Mutex<Option<Active>>,
+    ping_client_count: AtomicUsize,
+    report: &'a (dyn Fn(ServerEvent<'_>) + Sync),
+}
+
+impl Server {
+    /// Binds and listens; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// An address that is in use or is not this host's.
+    pub fn bind(address: SocketAddr, options: ServerOptions) -> Result<Self, RdmaError> {
+        let rnic = Rnic::open(RnicOptions::default())?;
+        let listener =
+            Listener::bind(&rnic, address).map_err(|source| RdmaError::Listen { address, source })?;
+        Ok(Self { listener, options, expected: None })
+    }
+
+    /// Restricts the server to one peer: others are dropped without a reply.
+    fn expecting(mut self, expected: ExpectedPeer) -> Self {
+        self.listener.admit_only(expected.address);
+        self.expected = Some(expected);
+        self
+    }
+
+    /// Address that the server listens on.
+    #[must_use]
+    pub fn local_address(&self) -> SocketAddr {
+        self.listener.local_address()
+    }
+
+    /// Serves until the stop flag is set, or, where the options say so, until
+    /// one peer was served.
+    ///
+    /// # Errors
+    /// A listening socket that fails.
+    pub fn run(&self, stop: &AtomicBool, report: &(dyn Fn(ServerEvent<'_>) + Sync)) -> Result<(), RdmaError> {
+        let shared = Shared {
+            server: self,
+            stop,
+            done: AtomicBool::new(false),
+            panicked: AtomicBool::new(false),
+            active: Mutex::new(None),
+            ping_client_count: AtomicUsize::new(0),
+            report,
+        };
+        let result: Result<(), RdmaError> = std::thread::scope(|scope| {
+            while !stop.load(Ordering::Relaxed) && !shared.done.load(Ordering::Relaxed) {
+                if let Some(request) = self.listener.accept(Some(STOP_POLL_INTERVAL))? {
+                    shared.dispatch(scope, request)?;
+                }
+            }
+            Ok(())
+        });
+        if shared.panicked.load(Ordering::Relaxed) {
+            return Err(RdmaError::Fault("a serving thread panicked".to_owned()));
+        }
+        result
+    }
+}
+
+impl Shared<'_> {
+    /// Starts what a connection request is for.
+    fn dispatch<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        request: Incoming,
+    ) -> Result<(), RdmaError> {
+        let private = PrivateData::decode(&request.private_data);
+        if let Some(expected) = &self.server.expected
+            && !matches!(private, PrivateData::Request(ConnectionRequest { cookie, .. }) if cookie == expected.cookie)
+        {
+            let (peer, reason) = (request.peer, "without the cookie of the test");
+            (self.report)(ServerEvent::Rejected { peer, reason });
+            // Dropped: a stranger learns nothing of who listens here.
+            return Ok(());
+        }
+        match private {
+            PrivateData::OtherVersion => self.reject(request, "another version of clearstream listens here"),
+            PrivateData::Foreign if request.private_data.is_empty() => return self.ping(scope, request),
+            PrivateData::Foreign => {
+                self.reject(request, "clearstream listens here: it serves rping and itself");
+            }
+            PrivateData::Request(ConnectionRequest { purpose: ConnectionPurpose::Ping, .. }) => {
+                return self.ping(scope, request);
+            }
+            PrivateData::Request(_) if !self.server.options.measurements => {
+                self.reject(request, "only pings are served here: start `clearstream rdma serve`");
+            }
+            PrivateData::Request(ConnectionRequest { cookie, purpose: ConnectionPurpose::Control }) => {
+                return self.measurement(scope, request, cookie);
+            }
+            PrivateData::Request(ConnectionRequest { cookie, purpose: ConnectionPurpose::Data(index) }) => {
+                self.join(request, cookie, index);
+            }
+        }
+        Ok(())
+    }
+
+    fn ping<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        request: Incoming,
+    ) -> Result<(), RdmaError> {
+        if self.ping_client_count.fetch_add(1, Ordering::Relaxed) >= MAX_PING_CLIENTS {
+            self.ping_client_count.fetch_sub(1, Ordering::Relaxed);
+            self.reject(request, "too many pings at once: try again later");
+            return Ok(());
+        }
+        self.start(scope, "ping", move || {
+            let peer = request.peer;
+            let options = self.server.options.ping;
+            let each = |text: &[u8]| (self.report)(ServerEvent::PingText { peer, text });
+            let served = ping_server::serve(request, options, self.stop, each);
+            self.ping_client_count.fetch_sub(1, Ordering::Relaxed);
+            self.ended(peer, served, |served| {
+                let is_last = options.rounds.is_some_and(|rounds| served.rounds >= rounds);
+                (ServerEvent::PingServed { peer, served }, is_last)
+            });
+        })
+    }
+
+    fn measurement<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        request: Incoming,
+        cookie: Cookie,
+    ) -> Result<(), RdmaError> {
+        let (sender, arrivals) = sync_channel(MAX_ARRIVALS);
+        {
+            let mut active = self.active();
+            if active.is_some() {
+                drop(active);
+                self.reject(request, "busy with another test: try again later");
+                return Ok(());
+            }
+            *active = Some(Active { cookie, arrivals: sender });
+        }
+        self.start(scope, "measurement", move || {
+            let peer = request.peer;
+            let served = session::serve(request, &arrivals, self.stop);
+            *self.active() = None;
+            self.ended(peer, served, |served| (ServerEvent::Served { peer, served }, false));
+        })
+    }
+
+    fn active(&self) -> MutexGuard<'_, Option<Active>> {
+        self.active.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A data connection of the measurement in progress.
+    fn join(&self, request: Incoming, cookie: Cookie, index: u16) {
+        let active = self.active();
+        match &*active {
+            Some(active) if active.cookie == cookie => {
+                // A measurement that takes no more of them drops what is left.
+                let _ = active.arrivals.try_send((index, request));
+            }
+            _ => {
+                drop(active);
+                self.reject(request, "no such test is in progress here");
+            }
+        }
+    }
+
+    fn start<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        name: &str,
+        body: impl FnOnce() + Send + 'scope,
+    ) -> Result<(), RdmaError> {
+        // A server that has lost a thread ends, so that it is noticed.
+        let body = move || {
+            if catch_unwind(AssertUnwindSafe(body)).is_err() {
+                self.panicked.store(true, Ordering::Relaxed);
+                self.done.store(true, Ordering::Relaxed);
+            }
+        };
+        let builder = std::thread::Builder::new().name(name.to_owned());
+        builder.spawn_scoped(scope, body).map(drop).map_err(RdmaError::Thread)
+    }
+
+    /// Reports the end of a peer; `event` also returns whether the server was
+    /// started for no more than that.
+    fn ended<T>(
+        &self,
+        peer: SocketAddr,
+        served: Result<T, RdmaError>,
+        event: impl FnOnce(T) -> (ServerEvent<'static>, bool),
+    ) {
+        let is_last = match served {
+            Ok(served) => {
+                let (event, is_last) = event(served);
+                (self.report)(event);
+                is_last
+            }
+            Err(RdmaError::Stopped) => false,
+            Err(error) => {
+                (self.report)(ServerEvent::Failed { peer, error });
+                false
+            }
+        };
+        if is_last || self.server.options.once {
+            self.done.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn reject(&self, request: Incoming, reason: &'static str) {
+        (self.report)(ServerEvent::Rejected { peer: request.peer, reason });
+        // A peer that has left meanwhile needs no reply.
+        let _ = request.reject(reason.as_bytes());
+    }
+}

@@ -1,0 +1,183 @@
+//! The server's part of one measurement: carries out the client's requests until
+//! the client closes its control channel.
+
+use std::{
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, RecvTimeoutError},
+    },
+    time::{Duration, Instant},
+};
+
+use clearstream_iwarp::verbs::Incoming;
+use clearstream_schema::rdma::{RdmaConfig, RdmaOperation};
+
+use crate::{
+    blocking::STOP_POLL_INTERVAL,
+    control_channel::ControlChannel,
+    data_queue_pairs::{DataQueuePairs, Role, open_rnic},
+    error::RdmaError,
+    generator::{Conventions, Credits, Generator, Load},
+    negotiation::{Layout, Message, Report, accept_options},
+    samples::{cpu_ns, nanoseconds},
+};
+
+/// Maximum wait for the client's next message outside of runs.
+const CONTROL_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum wait for the graceful close of the control channel.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// A server that sends is never idle: after so many steps it polls the control
+/// channel.
+const STEPS_PER_CONTROL_POLL: u32 = 256;
+
+/// A measurement that was served.
+#[derive(Debug, Clone)]
+pub struct Served {
+    /// Measured operation.
+    pub operation: RdmaOperation,
+    /// Requested settings.
+    pub config: RdmaConfig,
+}
+
+/// Serves one measurement: `request` is its control channel, and the data
+/// connections come out of `arrivals`.
+///
+/// # Errors
+/// A measurement that is impossible here (the client was notified), a client
+/// that violates the protocol, or a connection that breaks.
+pub(super) fn serve(
+    request: Incoming,
+    arrivals: &Receiver<(u16, Incoming)>,
+    stop: &AtomicBool,
+) -> Result<Served, RdmaError> {
+    let mut control = ControlChannel::open()?;
+    let peer = request.peer;
+    // The control channel is accepted as it was requested; the settings of the
+    // measurement are not known yet.
+    let requested = RdmaConfig { no_crc: !request.crc, markers: request.markers, ..RdmaConfig::default() };
+    control.queue_pair().accept(request, &accept_options(&requested))?;
+    let (operation, config) = match control.receive(CONTROL_REPLY_TIMEOUT, stop)? {
+        Message::Open { operation, config } => (operation, *config),
+        other => return Err(other.unexpected(peer, "open")),
+    };
+    let opened = Layout::new(&config, operation).and_then(|layout| {
+        let rnic = open_rnic(config.progress, config.far_core)?;
+        DataQueuePairs::new(&rnic, &config, layout, Role::Server)
+    });
+    let mut pairs = match opened {
+        Ok(pairs) => pairs,
+        Err(error) => {
+            control.send(&Message::Refused { reason: error.to_string(), option: error.is_option() })?;
+            control.close(CLOSE_TIMEOUT);
+            return Err(error);
+        }
+    };
+    control.send(&Message::Welcome)?;
+    accept_all(&mut pairs, arrivals, stop)?;
+    control.send(&Message::Memory(pairs.advert()))?;
+    let remote = match control.receive(CONTROL_REPLY_TIMEOUT, stop)? {
+        Message::Memory(advert) => advert.of_queue_pairs(pairs.count()),
+        other => return Err(other.unexpected(peer, "memory")),
+    };
+    let credits = Credits::by_immediate_data(&pairs);
+    let (load, conventions) = (Load::new(&config, operation), Conventions::clearstream(&config));
+    let generator = Generator::new(&pairs, Role::Server, load, remote, conventions, credits);
+    let mut session = Session { control, pairs, generator, sends: load.bidirectional };
+    while session.run(stop)? {}
+    session.pairs.close();
+    session.control.close(CLOSE_TIMEOUT);
+    Ok(Served { operation, config })
+}
+
+fn accept_all(
+    pairs: &mut DataQueuePairs,
+    arrivals: &Receiver<(u16, Incoming)>,
+    stop: &AtomicBool,
+) -> Result<(), RdmaError> {
+    let since = Instant::now();
+    let options = accept_options(&pairs.config);
+    while !pairs.all_connected() {
+        match arrivals.recv_timeout(STOP_POLL_INTERVAL) {
+            Ok((index, request)) => pairs.accept(index, request, &options)?,
+            Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => return Err(RdmaError::Stopped),
+            Err(RecvTimeoutError::Timeout) if since.elapsed() < CONTROL_REPLY_TIMEOUT => {}
+            Err(_) => return Err(pairs.lost(0, "not all queue pairs were connected")),
+        }
+    }
+    Ok(())
+}
+
+struct Session {
+    control: ControlChannel,
+    pairs: DataQueuePairs,
+    generator: Generator,
+    /// The server sends, writes or reads as well.
+    sends: bool,
+}
+
+impl Session {
+    /// One run; false when the client has closed the control channel instead.
+    fn run(&mut self, stop: &AtomicBool) -> Result<bool, RdmaError> {
+        let size = match self.control.receive_or_close(stop)? {
+            None => return Ok(false),
+            Some(Message::Prepare(run)) => run.size,
+            Some(other) => return Err(other.unexpected(self.pairs.peer(), "prepare")),
+        };
+        if size == 0 || size > self.pairs.layout.slot_bytes {
+            let reason = format!("messages of {size} bytes were not negotiated");
+            self.control.send(&Message::Refused { reason: reason.clone(), option: false })?;
+            return Err(self.pairs.lost(0, &reason));
+        }
+        self.pairs.fill_memory(size);
+        self.generator.begin(size);
+        let cpu = cpu_ns();
+        self.control.send(&Message::Ready)?;
+        self.generate(stop)?;
+        let cpu_ns = cpu_ns() - cpu;
+        let mismatches = self.generator.mismatches(&self.pairs);
+        let mut report = Report { cpu_ns, ..Report::default() };
+        report.mismatches = self.pairs.config.verify.then_some(mismatches);
+        if self.sends {
+            let measured = self.generator.measured();
+            (report.sent, report.elapsed_ns) = (measured.message_count, nanoseconds(measured.elapsed));
+        }
+        self.control.send(&Message::Report(report))?;
+        Ok(true)
+    }
+
+    /// Takes and answers what comes, and sends where both do, until the client
+    /// has finished.
+    fn generate(&mut self, stop: &AtomicBool) -> Result<(), RdmaError> {
+        let mut finished = false;
+        let mut steps = 0u32;
+        loop {
+            let is_busy = self.generator.step(&mut self.pairs)?;
+            if finished && self.generator.is_drained(&self.pairs)? {
+                return Ok(());
+            }
+            steps = steps.wrapping_add(1);
+            let is_idle = !is_busy && self.pairs.idle()?;
+            if finished {
+                if is_idle {
+                    self.generator.check_stall(&self.pairs)?;
+                }
+            } else if is_idle || self.sends && steps.is_multiple_of(STEPS_PER_CONTROL_POLL) {
+                finished = self.is_finished(stop)?;
+                if finished {
+                    self.generator.finish();
+                }
+            }
+        }
+    }
+
+    fn is_finished(&mut self, stop: &AtomicBool) -> Result<bool, RdmaError> {
+        if stop.load(Ordering::Relaxed) {
+            return Err(RdmaError::Stopped);
+        }
+        match self.control.try_receive()? {
+            None => Ok(false),
+            Some(Message::Finish) => Ok(true),
+            Some(other) => Err(other.unexpected(self.pairs.peer(), "finish")),
+        }
+    }
+}
