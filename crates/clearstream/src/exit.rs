@@ -220,9 +220,11 @@ fn listen(error: &io::Error) -> ExitCode {
 fn peer(error: &PeerError) -> ExitCode {
     match error {
         PeerError::Start { cause, .. } => match cause {
-            StartCause::UnknownHost | StartCause::Connection | StartCause::NotAnAgent | StartCause::Other => {
-                ExitCode::Unreachable
-            }
+            StartCause::UnknownHost
+            | StartCause::Connection
+            | StartCause::Dropped
+            | StartCause::NotAnAgent
+            | StartCause::Other => ExitCode::Unreachable,
             StartCause::Program | StartCause::Limit => ExitCode::Unsupported,
             StartCause::Authentication | StartCause::HostKey => ExitCode::Refused,
         },
