@@ -353,7 +353,8 @@ fn study(error: &StudyError) -> ExitCode {
         | StudyError::LabWorkload { .. }
         | StudyError::Level { .. }
         | StudyError::TooLarge { .. }
-        | StudyError::Changed { .. } => ExitCode::Usage,
+        | StudyError::Changed { .. }
+        | StudyError::OtherOptions { .. } => ExitCode::Usage,
         StudyError::Describe { failure: reason, .. } => failure(reason),
         StudyError::Lost { .. } => ExitCode::PeerLost,
         StudyError::Record(error) => record(error),

@@ -45,5 +45,6 @@ pub use plan::{
     ExperimentRow, Plan, PlanOptions, PlanTable, PlannedExperiment, PlannedTrial, TrialRow, plan,
 };
 pub use progress::SkipReason;
+pub use resume::ResumeOptions;
 pub use runner::{Runner, plan_on};
 pub use variant::Mode;
