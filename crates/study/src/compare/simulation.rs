@@ -42,6 +42,7 @@ fn observation(level: &str, flows: u32, repetition: u32, value: f64, started: St
         metric: Metric::GoodputBps,
         repetition,
         value,
+        is_delay_line_limited: false,
         started,
     }
 }

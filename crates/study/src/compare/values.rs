@@ -19,6 +19,8 @@ pub(super) struct Observation {
     pub(super) metric: Metric,
     pub(super) repetition: u32,
     pub(super) value: f64,
+    /// A delay line of the lab, not the path that it models, was the limit.
+    pub(super) is_delay_line_limited: bool,
     /// Start of the trial, RFC 3339.
     pub(super) started: String,
 }
@@ -35,6 +37,7 @@ pub(super) fn read(reader: &Reader) -> Result<Vec<Observation>, RecordError> {
                 metric,
                 repetition: trial.repetition,
                 value,
+                is_delay_line_limited: trial.delay_lines.iter().any(|line| line.relay_limited),
                 started: trial.started,
             });
         }
