@@ -23,7 +23,7 @@ use perftest::{Fpdu, Heard, Play, introduced};
 use serde_json::Value;
 
 /// Long enough for a machine that does many things at once.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One of perftest's programs, with its capture: five messages of 64 bytes, or
 /// what else is said.
@@ -129,9 +129,9 @@ impl Server {
         Self { child: Some(child), address }
     }
 
-    /// What it has told of its client.
+    /// What it logged about its client.
     fn end(mut self) -> Run {
-        finish(self.child.take().unwrap(), PATIENCE)
+        finish(self.child.take().unwrap(), TIMEOUT)
     }
 }
 
@@ -157,14 +157,32 @@ fn each_program_runs_against_itself_with_both_kinds_of_progress() {
             assert_eq!(result["latency"].is_object(), program.latency());
             assert_eq!(result["far_cpu_ns"], Value::Null, "perftest does not say");
             let run = server.end();
-            let told = run.stderr.clone();
-            assert_eq!(run.code(), 0, "{told}");
-            assert!(told.contains(&format!(": {}, 1 queue pair", program.name)), "{told}");
+            let log = run.stderr.clone();
+            assert_eq!(run.code(), 0, "{log}");
+            assert!(log.contains(&format!(": {}, 1 queue pair", program.name)), "{log}");
             if program.name != "ib_read_lat" {
-                assert!(told.contains(&format!("{count} messages of {size} B")), "{told}");
+                assert!(log.contains(&format!("{count} messages of {size} B")), "{log}");
             }
         }
     }
+}
+
+/// Both ends on this host by one command.
+#[test]
+fn each_program_runs_against_a_server_of_its_own() {
+    for program in &PROGRAMS {
+        let size = program.size();
+        let known = ["--perftest", "--local", "--json", "--size", &size];
+        let ran =
+            finish(clearstream(&[&["rdma"], program.client, &known].concat()).spawn().unwrap(), TIMEOUT);
+        let summary = &ran.json()["summary"];
+        let (count, size) = program.messages;
+        assert_eq!(summary["complete"], true, "{}", program.name);
+        assert_eq!(summary["results"][0]["forward"]["bytes"], count * size, "{}", program.name);
+    }
+    let several = ["rdma", "write", "--perftest", "--local", "--json", "-q", "3", "-n", "50", "--progress"];
+    let ran = finish(clearstream(&[&several[..], &["offloaded"]].concat()).spawn().unwrap(), TIMEOUT);
+    assert_eq!(ran.json()["summary"]["results"][0]["forward"]["message_count"], 150);
 }
 
 #[test]
@@ -188,8 +206,8 @@ fn several_queue_pairs_and_more_messages_than_receives() {
             ["--perftest", "--json", "-q", "3", "-n", "700", "-s", "3000", "--rx-depth", "16", &target];
         let document = run(&[&["rdma", operation], arguments.as_slice()].concat()).json();
         assert_eq!(document["summary"]["results"][0]["forward"]["message_count"], 2100);
-        let told = server.end().stderr;
-        assert!(told.contains("3 queue pairs; 2100 messages of 2.93 KiB"), "{told}");
+        let log = server.end().stderr;
+        assert!(log.contains("3 queue pairs; 2100 messages of 2.93 KiB"), "{log}");
     }
 }
 
@@ -220,12 +238,12 @@ fn a_server_answers_a_captured_client() {
         let play = Play::of(&program.capture(), 0);
         let (expected, own) = (play.expected(), play.own());
         let heard = play.connect(server.address);
-        let told = server.end().stderr;
+        let log = server.end().stderr;
         same_talk(program.name, &heard[0], &expected[0]);
         let name = program.name;
         match name {
             "ib_send_bw" => {
-                // The counts that it tells are its own, and end with all.
+                // The counts that it sends are its own, and end with all.
                 let counts: Vec<u32> = heard[1].fpdus.iter().map(|fpdu| word(&fpdu.payload)).collect();
                 assert!(counts.is_sorted(), "{counts:?}");
                 assert_eq!(counts.last(), Some(&12));
@@ -240,7 +258,7 @@ fn a_server_answers_a_captured_client() {
         }
         if name.ends_with("_bw") {
             let (count, size) = program.messages;
-            assert!(told.contains(&format!("{count} messages of {size} B")), "{told}");
+            assert!(log.contains(&format!("{count} messages of {size} B")), "{log}");
         }
     }
 }
