@@ -165,12 +165,14 @@ fn connect_from(source: [u8; 4], to: SocketAddr) -> std::io::Result<TcpStream> {
     Ok(socket.into())
 }
 
-/// Opens 600 silent connections a second from 250 addresses until `go_on` is
-/// cleared, and holds as many as a daemon has room for, and more.
+/// Opens 600 silent connections a second until `go_on` is cleared, each from an
+/// address of its own, and holds as many as a daemon has room for, and more: it
+/// displaces any connection alike, the controller's too.
 fn flood(to: SocketAddr, go_on: &AtomicBool) -> u32 {
     let (mut held, start, mut count) = (VecDeque::new(), Instant::now(), 0_u32);
     while go_on.load(Ordering::SeqCst) {
-        held.extend(connect_from([127, 1, 0, (count % 250) as u8 + 1], to).ok());
+        let [_, _, high, low] = count.to_be_bytes();
+        held.extend(connect_from([127, 1, high, low.max(1)], to).ok());
         if held.len() > 350 {
             held.pop_front();
         }
