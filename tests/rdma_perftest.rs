@@ -23,7 +23,7 @@ use perftest::{Fpdu, Heard, Play, introduced};
 use serde_json::Value;
 
 /// Long enough for a machine that does many things at once.
-const TIMEOUT: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// One of perftest's programs, with its capture: five messages of 64 bytes, or
 /// what else is said.
@@ -129,9 +129,9 @@ impl Server {
         Self { child: Some(child), address }
     }
 
-    /// What it logged about its client.
+    /// What it has told of its client.
     fn end(mut self) -> Run {
-        finish(self.child.take().unwrap(), TIMEOUT)
+        finish(self.child.take().unwrap(), PATIENCE)
     }
 }
 
@@ -157,32 +157,14 @@ fn each_program_runs_against_itself_with_both_kinds_of_progress() {
             assert_eq!(result["latency"].is_object(), program.latency());
             assert_eq!(result["far_cpu_ns"], Value::Null, "perftest does not say");
             let run = server.end();
-            let log = run.stderr.clone();
-            assert_eq!(run.code(), 0, "{log}");
-            assert!(log.contains(&format!(": {}, 1 queue pair", program.name)), "{log}");
+            let told = run.stderr.clone();
+            assert_eq!(run.code(), 0, "{told}");
+            assert!(told.contains(&format!(": {}, 1 queue pair", program.name)), "{told}");
             if program.name != "ib_read_lat" {
-                assert!(log.contains(&format!("{count} messages of {size} B")), "{log}");
+                assert!(told.contains(&format!("{count} messages of {size} B")), "{told}");
             }
         }
     }
-}
-
-/// Both ends on this host by one command.
-#[test]
-fn each_program_runs_against_a_server_of_its_own() {
-    for program in &PROGRAMS {
-        let size = program.size();
-        let known = ["--perftest", "--local", "--json", "--size", &size];
-        let ran =
-            finish(clearstream(&[&["rdma"], program.client, &known].concat()).spawn().unwrap(), TIMEOUT);
-        let summary = &ran.json()["summary"];
-        let (count, size) = program.messages;
-        assert_eq!(summary["complete"], true, "{}", program.name);
-        assert_eq!(summary["results"][0]["forward"]["bytes"], count * size, "{}", program.name);
-    }
-    let several = ["rdma", "write", "--perftest", "--local", "--json", "-q", "3", "-n", "50", "--progress"];
-    let ran = finish(clearstream(&[&several[..], &["offloaded"]].concat()).spawn().unwrap(), TIMEOUT);
-    assert_eq!(ran.json()["summary"]["results"][0]["forward"]["message_count"], 150);
 }
 
 #[test]
@@ -206,8 +188,8 @@ fn several_queue_pairs_and_more_messages_than_receives() {
             ["--perftest", "--json", "-q", "3", "-n", "700", "-s", "3000", "--rx-depth", "16", &target];
         let document = run(&[&["rdma", operation], arguments.as_slice()].concat()).json();
         assert_eq!(document["summary"]["results"][0]["forward"]["message_count"], 2100);
-        let log = server.end().stderr;
-        assert!(log.contains("3 queue pairs; 2100 messages of 2.93 KiB"), "{log}");
+        let told = server.end().stderr;
+        assert!(told.contains("3 queue pairs; 2100 messages of 2.93 KiB"), "{told}");
     }
 }
 
@@ -238,12 +220,12 @@ fn a_server_answers_a_captured_client() {
         let play = Play::of(&program.capture(), 0);
         let (expected, own) = (play.expected(), play.own());
         let heard = play.connect(server.address);
-        let log = server.end().stderr;
+        let told = server.end().stderr;
         same_talk(program.name, &heard[0], &expected[0]);
         let name = program.name;
         match name {
             "ib_send_bw" => {
-                // The counts that it sends are its own, and end with all.
+                // The counts that it tells are its own, and end with all.
                 let counts: Vec<u32> = heard[1].fpdus.iter().map(|fpdu| word(&fpdu.payload)).collect();
                 assert!(counts.is_sorted(), "{counts:?}");
                 assert_eq!(counts.last(), Some(&12));
@@ -258,7 +240,7 @@ fn a_server_answers_a_captured_client() {
         }
         if name.ends_with("_bw") {
             let (count, size) = program.messages;
-            assert!(log.contains(&format!("{count} messages of {size} B")), "{log}");
+            assert!(told.contains(&format!("{count} messages of {size} B")), "{told}");
         }
     }
 }
@@ -294,6 +276,8 @@ fn word(payload: &[u8]) -> u32 {
 
 #[test]
 fn refuses_what_perftest_does_not_do() {
+    // The agent behind --local serves its own test alone and drops other clients unread.
+    run(&["rdma", "send", "--local", "--perftest"]).refused_by_usage("cannot be used with '--local'");
     let refused = |arguments: &[&str], words: &[&str]| {
         run(&[&["rdma"], arguments].concat()).refused(2, words);
     };

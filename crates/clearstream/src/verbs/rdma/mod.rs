@@ -1,6 +1,5 @@
 //! `clearstream rdma`
 
-mod perftest_server;
 mod ping;
 mod serve;
 mod transfer;
@@ -27,16 +26,16 @@ pub enum RdmaVerb {
     Ping(ping::PingArgs),
     /// Measure Sends into posted receives
     Send(Box<transfer::TransferArgs>),
-    /// Measure Writes into the server's memory
+    /// Measure Writes into the far end's memory
     Write(Box<transfer::TransferArgs>),
-    /// Measure Reads out of the server's memory
+    /// Measure Reads out of the far end's memory
     Read(Box<transfer::TransferArgs>),
-    /// Serve pings and measurements, until Ctrl-C
+    /// Be the far end of pings and measurements, until Ctrl-C
     Serve(serve::ServeArgs),
 }
 
 impl RdmaVerb {
-    /// Runs the subcommand.
+    /// Does it.
     pub fn run(self) -> Result<(), CommandError> {
         match self {
             Self::Ping(args) => args.run(),
@@ -48,30 +47,30 @@ impl RdmaVerb {
     }
 }
 
-/// Where the server is.
+/// Where the far end is.
 #[derive(Debug, clap::Args)]
 struct TargetArgs {
-    /// The server, a name or ADDRESS[:PORT], where `clearstream rdma serve` listens
+    /// The far end, a name or ADDRESS[:PORT], where `clearstream rdma serve` listens
     host: Option<String>,
-    /// Port of the server: 7174 when absent, and 18515 with --perftest
+    /// Port of the far end: 7174 when absent, and 18515 with --perftest
     #[arg(long, short = 'p', value_name = "PORT")]
     port: Option<u16>,
-    /// Start a server on this host for this run
+    /// Start a far end on this host, for this one time
     #[arg(long, conflicts_with = "host")]
     local: bool,
 }
 
-/// A server, and what keeps it alive.
+/// A far end, and what keeps it alive.
 struct Target {
     address: SocketAddr,
-    /// Cookie that the server of `--local` expects.
+    /// What the far end of `--local` expects.
     cookie: Option<Cookie>,
-    /// The agent of `--local`: it ends with its session.
+    /// The far end of `--local`: it ends with its session.
     _own: Option<Peer>,
 }
 
 impl TargetArgs {
-    /// Finds it; `usual` is the port when none was given.
+    /// Finds it; `usual` is the port when none was asked for.
     fn find(&self, usual: u16) -> Result<Target, CommandError> {
         match (&self.host, self.local) {
             (Some(host), _) => {
@@ -80,7 +79,7 @@ impl TargetArgs {
             }
             (None, true) => own_far_end(),
             (None, false) => Err(CommandError::usage(
-                "name the server, where `clearstream rdma serve` listens, or use --local for one on this host",
+                "name the far end, where `clearstream rdma serve` listens, or say --local for one on this host",
             )),
         }
     }

@@ -8,7 +8,7 @@ use clearstream_schema::{
 };
 use serde::Serialize;
 
-use super::{Target, TargetArgs, perftest_server::PerftestServer};
+use super::{Target, TargetArgs};
 use crate::{
     exit::CommandError,
     interrupt,
@@ -43,32 +43,27 @@ struct RdmaDocument<'a> {
 }
 
 impl TransferArgs {
-    /// Runs the test and prints its results.
+    /// Does it.
     pub fn run(self, operation: RdmaOperation) -> Result<(), CommandError> {
         let stop = interrupt::stop_flag()?;
-        // Invalid options are refused before a server is started for them.
+        // What makes no sense is refused before a far end is started for it.
         Shape::of(&self.config, operation)?;
         let mut config = self.config;
-        let program = Program { operation, latency: config.latency };
-        if config.perftest {
+        let port = if config.perftest {
+            let program = Program { operation, latency: config.latency };
             config = perftest::client::settled(program, &config)?;
-        }
+            perftest::PORT
+        } else {
+            rping::PORT
+        };
+        let Target { address, cookie, _own } = self.target.find(port)?;
         let mut view = View::new(operation, &config, self.json);
         let mut watch = |event: Event<'_>| view.show(&event);
-        let summary = match (config.perftest, self.target.local) {
-            (true, true) => {
-                let server = PerftestServer::start(program, &config)?;
-                perftest::client::run(server.address(), operation, &config, &stop, &mut watch)
-            }
-            (true, false) => {
-                let Target { address, .. } = self.target.find(perftest::PORT)?;
-                perftest::client::run(address, operation, &config, &stop, &mut watch)
-            }
-            (false, _) => {
-                let Target { address, cookie, _own } = self.target.find(rping::PORT)?;
-                let cookie = cookie.unwrap_or_else(rand::random);
-                near::run(address, cookie, operation, &config, &stop, &mut watch)
-            }
+        let summary = if config.perftest {
+            perftest::client::run(address, operation, &config, &stop, &mut watch)
+        } else {
+            let cookie = cookie.unwrap_or_else(rand::random);
+            near::run(address, cookie, operation, &config, &stop, &mut watch)
         };
         let summary = view.finish(summary)?;
         if self.json {
@@ -91,7 +86,7 @@ struct View<'a> {
     json: bool,
     progress: Option<Progress>,
     started: Instant,
-    /// Where a time was requested.
+    /// Where a time was asked for.
     expected: Option<Duration>,
     done: usize,
     failed: Option<std::io::Error>,
