@@ -204,9 +204,7 @@ mod tests {
             ..Default::default()
         };
         let text = diagnosis(&clearstream_diagnose::explain(&evidence), Paint::for_stdout());
-        let line = |start: &str| {
-            text.lines().position(|line| line.starts_with(start)).expect("such a line")
-        };
+        let line = |start: &str| text.lines().position(|line| line.starts_with(start)).expect("such a line");
         assert!(line("delay line the delay line, not the path") < line("limit "), "{text}");
         assert!(line("note: no probe") > line("limit "), "{text}");
         assert_eq!(text.matches("not the path").count(), 1, "{text}");
