@@ -271,9 +271,11 @@ fn listen(error: &io::Error) -> ExitCode {
 fn peer(error: &PeerError) -> ExitCode {
     match error {
         PeerError::Start { cause, .. } => match cause {
-            StartCause::UnknownHost | StartCause::Connection | StartCause::NotAnAgent | StartCause::Other => {
-                ExitCode::Unreachable
-            }
+            StartCause::UnknownHost
+            | StartCause::Connection
+            | StartCause::Dropped
+            | StartCause::NotAnAgent
+            | StartCause::Other => ExitCode::Unreachable,
             StartCause::Program | StartCause::Limit => ExitCode::Unsupported,
             StartCause::Authentication | StartCause::HostKey => ExitCode::Refused,
         },
@@ -411,7 +413,8 @@ fn study(error: &StudyError) -> ExitCode {
         | StudyError::Workload { .. }
         | StudyError::Level { .. }
         | StudyError::TooLarge { .. }
-        | StudyError::Changed { .. } => ExitCode::Usage,
+        | StudyError::Changed { .. }
+        | StudyError::OtherOptions { .. } => ExitCode::Usage,
         StudyError::Describe { failure: reason, .. } | StudyError::Options { failure: reason, .. } => {
             failure(reason)
         }

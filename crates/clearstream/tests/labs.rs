@@ -52,7 +52,7 @@ fn root_a_lab_runs_commands_and_leaves_nothing() {
     run(&["lab", "exec", "e2e-exec", "here", "--", "true"]).refused(9, &["e2e-exec"]);
 }
 
-/// Whoever starts a lab under a lock gets the lock back when the start has ended.
+/// The starter of a lab under a lock gets the lock back when the start has ended.
 #[test]
 fn root_a_lab_keeps_no_lock_of_who_started_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -325,6 +325,17 @@ fn a_killed_study_is_resumed_and_reported() {
 
     let (_, run_folder) = trials().unwrap();
     let before = fs::read_to_string(run_folder.join("trials.jsonl")).unwrap();
+    let resume = ["--resume", run_folder.to_str().unwrap()];
+    let otherwise = |options: &[&str], words: &[&str]| {
+        run(&[arguments.as_slice(), &resume, options].concat()).refused(2, words);
+    };
+    otherwise(&["--seed", "5"], &["it ran with --seed 1, not 5", "leave these options out"]);
+    otherwise(&["--quick", "--budget", "9s"], &["mode standard, not quick", "without --budget"]);
+    let elsewhere = folder.path().to_str().unwrap();
+    run(&[&["study", "run", study, "--to", "localhost", "--runs", elsewhere], &resume[..]].concat())
+        .refused(2, &["leave --runs out"]);
+    let unchanged = fs::read_to_string(run_folder.join("trials.jsonl")).unwrap();
+    assert_eq!(unchanged, before, "nothing was run");
     let resumed = run(&[arguments.as_slice(), &["--resume", run_folder.to_str().unwrap()]].concat());
     resumed.ok();
     let after = fs::read_to_string(run_folder.join("trials.jsonl")).unwrap();

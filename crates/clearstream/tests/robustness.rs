@@ -240,15 +240,39 @@ fn root_full_disk_leaves_the_old_file() {
         folder.path(),
         r#"unshare -m sh -c '
         mount -t tmpfs -o size=64k,mode=0755 none $DIR/disk && cd $DIR/disk || exit 99
-        for name in plan.json picture.svg host.tar.gz; do echo old > $name; done
+        for name in plan.json picture.svg host.tar.gz clearstream-flow.1; do echo old > $name; done
         head -c 65536 /dev/zero > filler 2> /dev/null
         $CS inspect --svg picture.svg; echo "svg $?"
         $CS inspect --capture host.tar.gz; echo "capture $?"
         $CS tune plan --rate 40G --rtt 17ms --out plan.json > /dev/null; echo "plan $?"
-        cat plan.json picture.svg host.tar.gz; ls -A | wc -l'"#,
+        $CS completions --man .; echo "man $?"
+        cat plan.json picture.svg host.tar.gz clearstream-flow.1; ls -A | wc -l'"#,
     );
-    assert_eq!(ran.ok(), "svg 7\ncapture 7\nplan 7\nold\nold\nold\n4\n", "{}", ran.stderr);
-    assert_eq!(ran.stderr.matches("No space left").count(), 3, "{}", ran.stderr);
+    let expected = "svg 7\ncapture 7\nplan 7\nman 7\nold\nold\nold\nold\n5\n";
+    assert_eq!(ran.ok(), expected, "{}", ran.stderr);
+    assert_eq!(ran.stderr.matches("No space left").count(), 4, "{}", ran.stderr);
+}
+
+/// The order of the system calls decides what a crash leaves: contents first, then the
+/// name, then the folder that holds it (syncfs(2), rename(2), fsync(2)).
+#[test]
+fn rendered_folder_is_synced_before_and_after_it_gets_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, trace) = (folder.path().join("files"), folder.path().join("trace"));
+    let calls = "trace=syncfs,fsync,rename,renameat,renameat2";
+    let traced = Command::new("strace")
+        .args(["-f", "-y", "-e", calls, "-o", text(&trace)])
+        .arg(common::program())
+        .args(["route", "render", "gateways-6", "--as", "iproute2", "--out", text(&out)])
+        .output()
+        .expect("strace is installed");
+    assert!(traced.status.success(), "{}", String::from_utf8_lossy(&traced.stderr));
+    let trace = fs::read_to_string(&trace).unwrap();
+    let calls: Vec<&str> = trace.lines().filter(|line| line.contains(text(folder.path()))).collect();
+    let at = |call: &str| calls.iter().position(|line| line.contains(call));
+    let (contents, name) = (at("syncfs("), at("rename"));
+    let entries = calls.iter().rposition(|line| line.contains("fsync("));
+    assert!(contents.is_some() && contents < name && name < entries, "{trace}");
 }
 
 #[test]

@@ -76,6 +76,8 @@ pub enum StartCause {
     UnknownHost,
     /// The host or port does not answer.
     Connection,
+    /// The connection was accepted and closed before the agent admitted us.
+    Dropped,
     /// The host does not let us in.
     Authentication,
     /// The host is not the one that it was (ssh's known hosts).
@@ -129,7 +131,9 @@ impl PeerError {
                 }
                 Some(words) => Self::Lost { name, reason: words.append_to(&end.to_string()) },
                 None if !opened => {
-                    Self::Start { name, cause: StartCause::Connection, message: end.to_string() }
+                    let dropped = matches!(end, SessionEnd::EndOfStream { .. } | SessionEnd::Transport(_));
+                    let cause = if dropped { StartCause::Dropped } else { StartCause::Connection };
+                    Self::Start { name, cause, message: end.to_string() }
                 }
                 None => Self::Lost { name, reason: end.to_string() },
             },

@@ -189,7 +189,7 @@ fn said(messages: &[Message]) -> Vec<u8> {
 fn agents_that_never_come_up_properly_are_told_apart() {
     let greeting = Message::Hello(own_hello());
     let error = peer_of(b"", false).map(drop).unwrap_err();
-    assert!(matches!(error, PeerError::Start { cause: StartCause::Connection, .. }), "{error}");
+    assert!(matches!(error, PeerError::Start { cause: StartCause::Dropped, .. }), "{error}");
     let error = peer_of(b"", true).map(drop).unwrap_err();
     assert!(error.to_string().contains("no greeting came in time"), "{error}");
     let error = peer_of(&said(std::slice::from_ref(&greeting))[..20], false).map(drop).unwrap_err();

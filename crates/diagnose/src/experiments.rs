@@ -10,12 +10,12 @@ use crate::{FlowObservation, facts::Facts};
 /// A result this much higher is no scatter.
 pub(crate) const BETTER: f64 = 1.25;
 
-/// The flow as asked for, in all its runs.
+/// The requested flow, in all its runs.
 fn is_the_same(kind: ExperimentKind) -> bool {
     matches!(kind, ExperimentKind::AsAsked | ExperimentKind::Again | ExperimentKind::Longer)
 }
 
-/// The best run of the flow as asked for: a machine has slow spells, and what
+/// The best run of the requested flow: a machine has slow spells, and what
 /// is higher than one of those only shows nothing.
 pub(crate) fn best_asked_bps(facts: &Facts<'_>) -> f64 {
     let runs = facts.evidence.flows.iter().filter(|flow| is_the_same(flow.kind));
@@ -91,5 +91,22 @@ pub(crate) fn described(flow: &FlowObservation, facts: &Facts<'_>) -> String {
         ExperimentKind::AsAsked | ExperimentKind::Again | ExperimentKind::Longer => {
             "the same flow".to_owned()
         }
+    }
+}
+
+/// What an experiment is called in messages.
+pub(crate) fn name(kind: ExperimentKind) -> &'static str {
+    match kind {
+        ExperimentKind::AsAsked => "the requested flow",
+        ExperimentKind::Longer => "the same, longer",
+        ExperimentKind::SeveralFlows => "another number of flows",
+        ExperimentKind::Reverse => "the other way",
+        ExperimentKind::WithoutWindow => "without an explicit window",
+        ExperimentKind::WithoutPacing => "without pacing",
+        ExperimentKind::WithoutPauses => "without pauses",
+        ExperimentKind::OtherReceiverCore => "the reader on another core",
+        ExperimentKind::OtherSenderCore => "the writer on another core",
+        ExperimentKind::OtherCongestionControl => "another congestion control",
+        ExperimentKind::Again => "the same flow again",
     }
 }

@@ -5,12 +5,13 @@ use clearstream_schema::diagnosis::{
 };
 use clearstream_schema::flow::FlowConfig;
 
-use crate::{Evidence, causes, facts::Facts, gain, stages, suggestions};
+use crate::{Evidence, causes, delay_line, facts::Facts, gain, stages, suggestions};
 
-/// Explains what limits the flow that was asked for.
+/// Explains what limits the requested flow.
 pub fn explain(evidence: &Evidence) -> Diagnosis {
     let Some(facts) = Facts::of(evidence) else { return without_flow(evidence) };
     let (verdict, secondary) = judge(&facts);
+    let verdict = delay_line::judge(&facts, verdict);
     let mut stages = stages::all(&facts, &verdict);
     stages::mark_pcie(&facts, &mut stages, &verdict);
     let gain = gain::range(&facts, &verdict);
@@ -36,7 +37,7 @@ pub fn explain(evidence: &Evidence) -> Diagnosis {
         secondary,
         stages,
         experiments,
-        notices: evidence.notices.clone(),
+        notices: delay_line::notices(evidence).chain(evidence.notices.iter().cloned()).collect(),
     }
 }
 
@@ -103,6 +104,6 @@ fn without_flow(evidence: &Evidence) -> Diagnosis {
         gain: None,
         suggestions: Vec::new(),
         experiments: Vec::new(),
-        notices: evidence.notices.clone(),
+        notices: delay_line::notices(evidence).chain(evidence.notices.iter().cloned()).collect(),
     }
 }

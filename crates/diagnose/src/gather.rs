@@ -1,5 +1,5 @@
 //! Gathers evidence within a budget: descriptions of both hosts, a probe, the
-//! flow that was asked for, and then the experiments that would tell most
+//! requested flow, and then the experiments that would show most
 //! about what is still open.
 
 use std::{
@@ -22,14 +22,18 @@ use clearstream_schema::{
 };
 
 use crate::{
-    Evidence, FlowObservation, causes::other_congestion_control, experiments::exceeding, explain,
-    facts::Facts, suggestions::variant,
+    Evidence, FlowObservation,
+    causes::other_congestion_control,
+    experiments::{exceeding, name},
+    explain,
+    facts::Facts,
+    suggestions::variant,
 };
 
 /// Time between samples: no multiple of the periods that programs have, so
 /// that it does not always meet the same part of them.
 const INTERVAL: TimeSpan = TimeSpan::from_millis(137);
-/// The flow asked for is measured this long at most, unless told otherwise.
+/// The requested flow is measured this long at most, unless its duration was chosen.
 const ASKED_MOST: Duration = Duration::from_secs(6);
 const ASKED_LEAST: Duration = Duration::from_secs(2);
 /// Each experiment is measured this long.
@@ -42,7 +46,7 @@ const WARM_UP: Duration = Duration::from_millis(1500);
 const AROUND: Duration = Duration::from_secs(1);
 /// A connected flow of which nothing arrives for so long is given up.
 const SILENCE: Duration = Duration::from_secs(5);
-/// More experiments tell little more.
+/// More experiments show little more.
 const EXPERIMENTS_MOST: usize = 5;
 
 /// What to gather.
@@ -60,9 +64,9 @@ pub struct Plan {
     pub client_address: Option<IpAddr>,
 }
 
-/// What [`gather`] tells while it runs.
-#[derive(Debug, Clone, PartialEq)]
-pub enum GatherEvent {
+/// What [`gather`] reports while it runs.
+#[derive(Debug)]
+pub enum GatherEvent<'a> {
     /// What is done now, and how long everything will take at most.
     Step {
         /// For people.
@@ -77,6 +81,13 @@ pub enum GatherEvent {
         /// Time left at most.
         left: Duration,
     },
+    /// A flow is about to be run.
+    FlowStarting,
+    /// It is over, whatever became of it, and the next event is of something else.
+    FlowEnded {
+        /// The place for notices about it, such as that a lab's delay line was its limit.
+        notices: &'a mut Vec<Notice>,
+    },
 }
 
 /// Why nothing could be gathered.
@@ -85,7 +96,7 @@ pub enum GatherError {
     /// An agent.
     #[error(transparent)]
     Peer(#[from] PeerError),
-    /// The flow asked for.
+    /// The requested flow.
     #[error(transparent)]
     Flow(#[from] FlowError),
     /// An agent answered a request with something that is no answer to it.
@@ -102,14 +113,14 @@ struct Session<'a> {
     address: IpAddr,
     until: Instant,
     stop: &'a AtomicBool,
-    on_event: &'a mut dyn FnMut(GatherEvent),
+    on_event: &'a mut dyn FnMut(GatherEvent<'_>),
 }
 
 /// Gathers evidence between two agents within the plan's budget. When `stop`
 /// becomes true, what there is until then is returned.
 ///
 /// # Errors
-/// When an agent is lost before anything was measured, or the flow asked for
+/// When an agent is lost before anything was measured, or the requested flow
 /// makes no sense. A flow that could not be run, or a probe that is not
 /// answered, is evidence.
 pub fn gather(
@@ -118,7 +129,7 @@ pub fn gather(
     server_address: IpAddr,
     plan: &Plan,
     stop: &AtomicBool,
-    on_event: &mut dyn FnMut(GatherEvent),
+    on_event: &mut dyn FnMut(GatherEvent<'_>),
 ) -> Result<Evidence, GatherError> {
     let until = Instant::now() + plan.budget;
     let mut session = Session { client, server, address: server_address, until, stop, on_event };
@@ -135,7 +146,7 @@ pub fn gather(
     if stop.load(Relaxed) {
         return Ok(interrupted(evidence));
     }
-    session.step("the flow asked for");
+    session.step("the requested flow");
     let asked = session.run(ExperimentKind::AsAsked, first(plan))?;
     evidence.flows.push(asked);
     while !stop.load(Relaxed) && evidence.flows.len() <= EXPERIMENTS_MOST {
@@ -180,7 +191,7 @@ fn inspect(peer: &mut Peer) -> Result<HostReport, GatherError> {
     }
 }
 
-/// The flow asked for, cut to the budget where its duration was not chosen.
+/// The requested flow, cut to the budget where its duration was not chosen.
 fn first(plan: &Plan) -> FlowConfig {
     let mut flow = plan.flow.clone();
     let default = FlowConfig::default();
@@ -208,7 +219,7 @@ fn short(mut flow: FlowConfig, asked: &FlowConfig, local: bool) -> FlowConfig {
     flow
 }
 
-/// What tells most about what is open: first what would confirm or refute the
+/// What shows most about what is open: first what would confirm or refute the
 /// limit that was found, then whether flows share it, then the other way.
 fn next(evidence: &Evidence, diagnosis: &Diagnosis, plan: &Plan) -> Option<(ExperimentKind, FlowConfig)> {
     let asked = &evidence.flows.first()?.config;
@@ -301,22 +312,6 @@ fn confirming(cause: &Cause, asked: &FlowConfig) -> Option<ExperimentKind> {
     }
 }
 
-fn name(kind: ExperimentKind) -> &'static str {
-    match kind {
-        ExperimentKind::AsAsked => "the flow asked for",
-        ExperimentKind::Longer => "the same, longer",
-        ExperimentKind::SeveralFlows => "another number of flows",
-        ExperimentKind::Reverse => "the other way",
-        ExperimentKind::WithoutWindow => "without an explicit window",
-        ExperimentKind::WithoutPacing => "without pacing",
-        ExperimentKind::WithoutPauses => "without pauses",
-        ExperimentKind::OtherReceiverCore => "the reader on another core",
-        ExperimentKind::OtherSenderCore => "the writer on another core",
-        ExperimentKind::OtherCongestionControl => "another congestion control",
-        ExperimentKind::Again => "the same flow again",
-    }
-}
-
 impl Session<'_> {
     fn left(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now())
@@ -357,6 +352,7 @@ impl Session<'_> {
     fn run(&mut self, kind: ExperimentKind, config: FlowConfig) -> Result<FlowObservation, GatherError> {
         let mut intervals: Vec<Interval> = Vec::new();
         let (halt, heard, ended) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
+        (self.on_event)(GatherEvent::FlowStarting);
         let (stop, until) = (self.stop, self.until);
         let begun = Instant::now();
         let (client, server, address) = (&mut *self.client, &mut *self.server, self.address);
@@ -382,8 +378,10 @@ impl Session<'_> {
             ended.store(true, Relaxed);
             outcome
         });
+        let mut notices = Vec::new();
+        (self.on_event)(GatherEvent::FlowEnded { notices: &mut notices });
         let silent = !heard.load(Relaxed) && !stop.load(Relaxed);
-        let (summary, failure) = match outcome {
+        let (mut summary, failure) = match outcome {
             Ok(summary) if silent && summary.received_bytes == 0 => {
                 let failure = format!("connected, but no data arrived within {} s", SILENCE.as_secs());
                 (Some(summary), Some(failure))
@@ -394,6 +392,9 @@ impl Session<'_> {
             }
             Err(error) => return Err(error.into()),
         };
+        if let Some(summary) = &mut summary {
+            summary.notices.append(&mut notices);
+        }
         Ok(FlowObservation { kind, config, intervals, summary, failure })
     }
 }

@@ -1,9 +1,9 @@
 //! What limits a path.
 //!
 //! [`gather`] runs probes and short flows within a budget and collects what
-//! both hosts tell as [`Evidence`]; a stored record is evidence, too.
+//! both hosts report as [`Evidence`]; a stored record is evidence, too.
 //! [`explain`] turns evidence into a [`Diagnosis`](clearstream_schema::diagnosis::Diagnosis):
-//! it is pure, never panics, and says so when the evidence does not tell.
+//! it is pure, never panics, and says so when the evidence does not suffice.
 //!
 //! The order of the questions matters and is in [`explain`]: what makes a
 //! later signature ambiguous is asked first. The signatures are those of the
@@ -15,6 +15,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod causes;
+mod delay_line;
 mod each;
 mod evidence;
 mod experiments;

@@ -125,6 +125,7 @@ impl Bench for PeersBench<'_> {
                     last = what;
                 }
                 GatherEvent::Interval { left, .. } => on_step(&last, left),
+                GatherEvent::FlowStarting | GatherEvent::FlowEnded { .. } => {}
             },
         )?;
         Ok(clearstream_diagnose::explain(&evidence))

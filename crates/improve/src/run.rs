@@ -22,8 +22,9 @@ use crate::{
 /// How the loop works.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Pairs of runs, with and without, per change: at least four. A gain that
-    /// they show but do not prove is measured for as many again, twice at most.
+    /// Pairs of runs, with and without, per change: at least four; seven can prove
+    /// a gain. One that they show but do not prove is measured for as many again,
+    /// twice at most.
     pub pairs: u32,
     /// A gain below it does not matter: 0.02 for 2 %.
     pub threshold_ratio: f64,
@@ -117,7 +118,7 @@ pub fn run<B: Bench>(
     let looped =
         Loop { options, stop, until }.all(&mut state, &mut found, on_event).and_then(|()| state.keep_all());
     if looped.is_err() {
-        // The error is told; hosts are left as they were if they can be reached.
+        // The error is returned; hosts are left as they were if they can be reached.
         state.take_all_back()?;
     }
     looped?;
@@ -301,9 +302,10 @@ impl Loop<'_> {
         }
     }
 
-    /// Time suffices for so many trials of the least number of pairs.
+    /// Time suffices for so many trials with the least number of pairs that can prove anything.
     fn has_time<B: Bench>(&self, state: &State<'_, B>, found: &Improvement, trials: usize) -> bool {
-        let runs = self.options.pairs.saturating_mul(2).saturating_mul(trials as u32);
+        let pairs = trial::proving_pairs(self.options.pairs);
+        let runs = pairs.saturating_mul(2).saturating_mul(trials as u32);
         let needed = state.bench.run_time(&found.kept).saturating_mul(runs);
         state.bench.now() + needed <= self.until
     }

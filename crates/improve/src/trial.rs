@@ -10,13 +10,16 @@ use clearstream_schema::{
     flow::{FlowConfig, FlowSummary},
     improvement::{Candidate, Runs, Verdict},
 };
-use clearstream_stats::{Random, median, permutation_test};
+use clearstream_stats::{PairedRatio, Random, median, paired_ratio};
 
 use crate::{Bench, ImproveError, kept::State};
 
-/// Fewest pairs before a look. Four without overlap have a two-sided probability
-/// of 2 in 70 = 0.029 and take a second look; five have 2 in 252 = 0.008.
+/// Fewest pairs before a look. Fewer than [`PROVING_PAIRS`] prove nothing at the
+/// first look, and show whether a second is worth its time.
 pub(crate) const LEAST_PAIRS: u32 = 4;
+/// Fewest pairs that can prove a difference: all seven point the same way with
+/// a two-sided probability of 2 in 2^7 = 0.0156, six with 0.031.
+pub(crate) const PROVING_PAIRS: u32 = 7;
 /// A gain that the runs show but do not prove is measured for as many pairs
 /// again, so that the runs are looked at this many times at most.
 pub(crate) const LOOKS: u32 = 3;
@@ -51,7 +54,7 @@ pub(crate) struct Rule {
     pub(crate) until: Option<Instant>,
 }
 
-/// Measures a candidate against being without it. Afterwards it is in force if
+/// Measures a candidate against being without it. Afterwards it is effective if
 /// it is to be kept, and taken back otherwise, also after an error.
 /// `None` when it was stopped before the last run.
 pub(crate) fn measure<B: Bench>(
@@ -74,7 +77,7 @@ pub(crate) fn measure<B: Bench>(
             return Ok(None);
         }
         Err(error) => {
-            // What is still in force is worse news than why it failed.
+            // A change that is still effective is worse news than why it failed.
             state.take_back(candidate)?;
             return if error.is_of_the_candidate() { Ok(Some(failed(&error))) } else { Err(error) };
         }
@@ -155,26 +158,50 @@ pub(crate) fn add(runs: &mut Runs, summary: &FlowSummary) {
 
 /// What follows from the runs: kept when more goodput is proven, matters, and
 /// has no price that is proven and, in proportion, higher than the gain.
+///
+/// Runs with and without a change are made in pairs, in an order drawn for each
+/// pair: the signed-rank test over the pairs is exact whatever the path does
+/// from pair to pair, where a test of both sets would take its drift for scatter.
 pub(crate) fn decide(before: Runs, after: Runs, rule: Rule) -> Outcome {
-    let ratios: Vec<f64> =
-        before.goodput_bps.iter().zip(&after.goodput_bps).map(|(without, with)| with / without).collect();
-    let gain = median(&ratios).filter(|gain| gain.is_finite());
-    let probability = permutation_test(&before.goodput_bps, &after.goodput_bps, rule.seed);
-    let proven = probability.is_some_and(|probability| probability <= LEVEL);
-    let verdict = match gain {
-        Some(gain) if proven && gain >= 1.0 + rule.threshold => match price(&before, &after, gain, rule.seed)
-        {
-            Some(what) => Verdict::SideEffect { what },
-            None => Verdict::Kept,
-        },
-        Some(gain) if proven && gain <= 1.0 - rule.threshold => Verdict::Worse,
+    // A run without any data is a rate too: a ratio needs positive ones.
+    let positive = |rates: &[f64]| rates.iter().map(|rate| rate.max(1.0)).collect::<Vec<_>>();
+    let found = paired(&positive(&before.goodput_bps), &positive(&after.goodput_bps));
+    let verdict = match found {
+        Some(found) if is_proven(&found) && found.value >= 1.0 + rule.threshold => {
+            match price(&before, &after, found.value) {
+                Some(what) => Verdict::SideEffect { what },
+                None => Verdict::Kept,
+            }
+        }
+        Some(found) if is_proven(&found) && found.value <= 1.0 - rule.threshold => Verdict::Worse,
         _ => Verdict::NotProven,
     };
-    Outcome { before, after, gain, probability, verdict }
+    Outcome {
+        before,
+        after,
+        gain: found.map(|found| found.value),
+        probability: found.map(|found| found.probability_ratio),
+        verdict,
+    }
+}
+
+/// The ratio of values that were measured in pairs.
+fn paired(before: &[f64], after: &[f64]) -> Option<PairedRatio> {
+    let pairs: Vec<(f64, f64)> = before.iter().copied().zip(after.iter().copied()).collect();
+    paired_ratio(&pairs)
+}
+
+fn is_proven(found: &PairedRatio) -> bool {
+    found.probability_ratio <= LEVEL
+}
+
+/// Pairs that a trial needs to prove anything, in whole looks.
+pub(crate) fn proving_pairs(pairs: u32) -> u32 {
+    pairs.saturating_mul(PROVING_PAIRS.div_ceil(pairs.max(1)))
 }
 
 /// The first price that is too high, in words.
-fn price(before: &Runs, after: &Runs, gain: f64, seed: u64) -> Option<String> {
+fn price(before: &Runs, after: &Runs, gain: f64) -> Option<String> {
     let delay =
         |runs: &Runs| runs.rtt_ns.iter().map(|rtt| rtt.map(|ns| ns as f64 / 1e6)).collect::<Option<Vec<_>>>();
     let mut looked_at = vec![
@@ -191,11 +218,9 @@ fn price(before: &Runs, after: &Runs, gain: f64, seed: u64) -> Option<String> {
         looked_at.push(("round-trip time under load", " ms", before, after));
     }
     looked_at.into_iter().find_map(|(what, unit, before, after)| {
+        let found = paired(&before, &after)?;
         let (without, with) = (median(&before)?, median(&after)?);
-        let ratio = with / without;
-        let too_high = ratio > NEGLIGIBLE_PRICE.max(gain);
-        let proven = permutation_test(&before, &after, seed).is_some_and(|probability| probability <= LEVEL);
-        (too_high && proven).then(|| {
+        (found.value > NEGLIGIBLE_PRICE.max(gain) && is_proven(&found)).then(|| {
             format!(
                 "{what} rose from {without:.3}{unit} to {with:.3}{unit} for {:.0} % more goodput",
                 (gain - 1.0) * 100.0
@@ -208,51 +233,68 @@ fn price(before: &Runs, after: &Runs, gain: f64, seed: u64) -> Option<String> {
 mod tests {
     use super::*;
 
-    const RULE: Rule = Rule { pairs: 5, threshold: 0.02, seed: 1, until: None };
+    const RULE: Rule = Rule { pairs: 7, threshold: 0.02, seed: 1, until: None };
 
     fn runs(goodput: &[f64], cpu: f64, retransmits: f64, rtt: u64) -> Runs {
         let count = goodput.len();
         Runs {
-            goodput_bps: goodput.to_vec(),
+            goodput_bps: goodput.iter().map(|rate| rate * 1e9).collect(),
             cpu_seconds_per_gb: (0..count).map(|run| cpu * (1.0 + run as f64 / 1000.0)).collect(),
             retransmits_per_gb: vec![retransmits; count],
             rtt_ns: vec![Some(rtt); count],
         }
     }
 
-    fn verdict(before: &[f64], after: &[f64]) -> Verdict {
-        decide(runs(before, 0.2, 0.0, 17_000_000), runs(after, 0.2, 0.0, 17_000_000), RULE).verdict
+    fn outcome(before: &[f64], after: &[f64]) -> Outcome {
+        decide(runs(before, 0.2, 0.0, 17_000_000), runs(after, 0.2, 0.0, 17_000_000), RULE)
     }
+
+    fn verdict(before: &[f64], after: &[f64]) -> Verdict {
+        outcome(before, after).verdict
+    }
+
+    const SLOW: [f64; 7] = [1.0, 1.1, 0.9, 1.0, 1.05, 0.95, 1.0];
+    const FAST: [f64; 7] = [2.0, 2.1, 1.9, 2.0, 2.2, 1.8, 2.0];
 
     #[test]
     fn a_gain_must_be_proven_and_must_matter() {
-        assert_eq!(verdict(&[1.0, 1.1, 0.9, 1.0, 1.05], &[2.0, 2.1, 1.9, 2.0, 2.2]), Verdict::Kept);
-        assert_eq!(verdict(&[2.0, 2.1, 1.9, 2.0, 2.2], &[1.0, 1.1, 0.9, 1.0, 1.05]), Verdict::Worse);
-        // Overlapping: C(10,5) deals, far from the tails.
-        assert_eq!(verdict(&[1.0, 1.4, 0.9, 1.2, 1.1], &[1.1, 1.3, 1.0, 1.25, 0.95]), Verdict::NotProven);
-        // Proven (every value above every other), but one percent.
-        assert_eq!(
-            verdict(&[1.0, 1.001, 1.002, 1.003, 1.004], &[1.011, 1.012, 1.013, 1.014, 1.015]),
-            Verdict::NotProven
-        );
+        assert_eq!(verdict(&SLOW, &FAST), Verdict::Kept);
+        assert_eq!(verdict(&FAST, &SLOW), Verdict::Worse);
+        assert_eq!(verdict(&SLOW, &[0.0; 7]), Verdict::Worse, "a change that stops the flow");
+        // Three of seven pairs point the other way.
+        let (one, other) = ([1.0, 1.4, 0.9, 1.2, 1.1, 1.0, 1.2], [1.1, 1.3, 1.0, 1.25, 0.95, 1.1, 1.1]);
+        assert_eq!(verdict(&one, &other), Verdict::NotProven);
+        // Proven (every pair points the same way), but one percent.
+        let little = SLOW.map(|rate| rate * 1.01);
+        assert_eq!(verdict(&SLOW, &little), Verdict::NotProven);
+        assert!(outcome(&SLOW, &little).probability.unwrap() <= LEVEL);
+        // Six pairs prove nothing at this level.
+        assert_eq!(verdict(&SLOW[..6], &FAST[..6]), Verdict::NotProven);
+        assert_eq!([4, 5, 7, 9].map(proving_pairs), [8, 10, 7, 9]);
     }
 
     #[test]
-    fn probability_of_full_separation_is_two_of_all_deals() {
-        let outcome = decide(
-            runs(&[1.0, 1.1, 0.9, 1.0, 1.05], 0.2, 0.0, 1),
-            runs(&[2.0, 2.1, 1.9, 2.0, 2.2], 0.2, 0.0, 1),
-            RULE,
-        );
-        // 10! / (5! 5!) = 252
-        assert!((outcome.probability.unwrap() - 2.0 / 252.0).abs() < 1e-12);
+    fn probability_of_pairs_that_all_point_the_same_way_is_two_of_all_signs() {
+        let outcome = outcome(&SLOW, &FAST);
+        assert!((outcome.probability.unwrap() - 2.0 / 128.0).abs() < 1e-12);
         assert!((outcome.gain.unwrap() - 2.0).abs() < 0.12);
+    }
+
+    /// The path loses half of its speed meanwhile: more than the change gives,
+    /// so that the two sets of runs overlap, and every pair shows the same gain.
+    #[test]
+    fn drift_from_pair_to_pair_hides_no_gain() {
+        let before: Vec<f64> = (0..7).map(|pair| 2.0 - 0.15 * f64::from(pair)).collect();
+        let after: Vec<f64> = before.iter().map(|rate| rate * 1.08).collect();
+        assert_eq!(verdict(&before, &after), Verdict::Kept);
+        let sets = clearstream_stats::permutation_test(&before, &after, 1).unwrap();
+        assert!(sets > 0.3, "a test of the sets sees nothing: {sets}");
     }
 
     #[test]
     fn a_price_larger_than_the_gain_is_refused_and_named() {
-        let slow = [1.0, 1.01, 1.02, 1.0, 1.01];
-        let (faster, little) = ([1.2, 1.21, 1.22, 1.2, 1.21], [1.05, 1.06, 1.07, 1.05, 1.06]);
+        let slow = [1.0, 1.01, 1.02, 1.0, 1.01, 1.02, 1.0];
+        let (faster, little) = (slow.map(|rate| rate * 1.2), slow.map(|rate| rate * 1.05));
         let delayed =
             |with: &[f64]| decide(runs(&slow, 0.2, 0.0, 17), runs(with, 0.2, 0.0, 40), RULE).verdict;
         assert_eq!(delayed(&faster), Verdict::Kept, "a full path has a full queue");

@@ -17,7 +17,7 @@ use clearstream_stats::Random;
 use formula::{DIAGNOSIS, Model, RMEM, WMEM};
 
 fn options() -> Options {
-    Options { pairs: 5, threshold_ratio: 0.02, budget: Duration::from_secs(3600), seed: 3 }
+    Options { pairs: 7, threshold_ratio: 0.02, budget: Duration::from_secs(3600), seed: 3 }
 }
 
 /// The reader on the interrupt core, by mistake.
@@ -42,7 +42,7 @@ fn a_mistuned_path_reaches_its_capacity_and_only_what_helped_stays() {
     assert!(verdicts.contains(&("receiver-cores 1", &Decision::Kept)), "{verdicts:?}");
     assert_eq!(found.kept.receiver_cores.as_ref().unwrap().0, [1]);
     assert_eq!(found.kept.dscp, None);
-    // In force now: the whole change once, with one journal that takes it back.
+    // Effective now: the whole change once, with one journal that restores it.
     assert_eq!(model.wmem, [4096, 16_384, 64 << 20], "sixteen times what it was");
     assert_eq!(found.journals.len(), 1);
     assert!(model.journals.len() == 1 && model.journals.contains_key(&found.journals[0].journal));
@@ -115,7 +115,7 @@ fn an_unknown_limit_is_looked_for_again_and_said() {
 #[test]
 fn the_budget_is_the_time_of_everything() {
     let stop = AtomicBool::new(false);
-    for seconds in [5, 16, 29, 34, 36, 57, 77, 140] {
+    for seconds in [5, 16, 29, 42, 44, 71, 99, 180] {
         let mut model = Model { spell: Some(0.55), ..Model::new() };
         let budget = Duration::from_secs(seconds);
         let found =
@@ -123,8 +123,8 @@ fn the_budget_is_the_time_of_everything() {
         assert!(model.passed <= budget, "{:?} of {budget:?}", model.passed);
         assert_eq!(model.journals.len(), found.journals.len(), "{seconds} s");
         let kept = found.steps.iter().filter(|step| step.verdict == Decision::Kept).count();
-        if seconds < 15 + 20 {
-            assert_eq!(kept, 0, "15 s of diagnosis and 10 runs of 2 s do not fit into {seconds} s");
+        if seconds < 15 + 28 {
+            assert_eq!(kept, 0, "15 s of diagnosis and 14 runs of 2 s do not fit into {seconds} s");
         }
         assert!(kept > 0 || found.journals.is_empty());
     }
@@ -191,15 +191,15 @@ fn what_is_shown_and_not_proven_is_measured_again_and_what_shows_nothing_is_not(
         let found = run(&mut model, &mistuned(), &options(), &stop, &mut |_| {}).unwrap();
         for step in &found.steps {
             let count = step.before.goodput_bps.len();
-            assert_eq!((count, count % 5), (step.after.goodput_bps.len(), 0));
-            // Before 15 pairs, it ended because it was clear or nothing was to be seen.
-            if count < 15 && step.verdict == Decision::NotProven {
+            assert_eq!((count, count % 7), (step.after.goodput_bps.len(), 0));
+            // Before 21 pairs, it ended because it was clear or nothing was to be seen.
+            if count < 21 && step.verdict == Decision::NotProven {
                 assert!(step.gain_ratio.unwrap() < 1.02, "{step:?}");
             }
             counts.push(count);
         }
     }
-    assert!(counts.contains(&5) && counts.contains(&10) && counts.contains(&15), "{counts:?}");
+    assert!(counts.contains(&7) && counts.contains(&14) && counts.contains(&21), "{counts:?}");
 }
 
 #[test]
@@ -222,4 +222,39 @@ fn the_whole_value_of_a_sysctl_is_kept_but_for_the_number_that_was_raised() {
     let Change::Setting { end: End::Client, step } = &found[0].changes[0] else { panic!("{found:?}") };
     assert_eq!(step.current.as_deref(), Some("4096 16384 4194304"));
     assert_eq!(step.desired.as_deref(), Some("4096 16384 67108864"));
+}
+
+/// Trials of the one change of a path that walks up and down by as much as 8 %
+/// from run to run: how many were kept, called worse, and made.
+fn drifting(change: f64, rounds: u64) -> (usize, usize, usize) {
+    let stop = AtomicBool::new(false);
+    let (mut kept, mut worse, mut all) = (0, 0, 0);
+    for seed in 1..=rounds {
+        let mut model =
+            Model { only_dscp: Some(change), drift: 0.08, random: Random::new(seed), ..Model::new() };
+        // The order within pairs has a random source of its own.
+        let options = Options { seed: 1000 + seed, ..options() };
+        let found = run(&mut model, &FlowConfig::default(), &options, &stop, &mut |_| {}).unwrap();
+        for step in &found.steps {
+            all += 1;
+            kept += usize::from(step.verdict == Decision::Kept);
+            worse += usize::from(step.verdict == Decision::Worse);
+        }
+    }
+    (kept, worse, all)
+}
+
+/// Three looks at 0.0221 err in 5 % of trials at most; of those one half is a gain.
+#[test]
+fn a_change_that_does_nothing_on_a_drifting_path_is_seldom_claimed() {
+    let (kept, worse, all) = drifting(1.0, 2000);
+    assert!(all >= 2000, "{all}");
+    // Three standard deviations above 5 % of 2000.
+    assert!(kept + worse <= 100 + 30, "{kept} kept and {worse} called worse of {all}");
+}
+
+#[test]
+fn a_gain_that_drift_exceeds_is_found_in_pairs() {
+    let (kept, _, all) = drifting(1.12, 200);
+    assert!(kept * 10 >= all * 8, "{kept} of {all}");
 }

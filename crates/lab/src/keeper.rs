@@ -101,8 +101,8 @@ struct Keeper {
 /// Takes the name. Another start may hold it for a moment to clear away a dead
 /// lab of that name, or a keeper that is about to end.
 fn take_lock(name: &str) -> Result<Lock, LabError> {
-    const PATIENCE: Duration = Duration::from_secs(2);
-    let deadline = Instant::now() + PATIENCE;
+    const TIMEOUT: Duration = Duration::from_secs(2);
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(lock) = Lock::take(name)? {
             return Ok(lock);
@@ -126,7 +126,8 @@ impl Network {
     fn build(file: &LabFile, folder: &Folder) -> Result<Self, LabError> {
         folder.create()?;
         let hosts_file = folder.hosts();
-        std::fs::write(&hosts_file, hosts_text(file)).map_err(LabError::file("write", &hosts_file))?;
+        clearstream_sys::file::replace(&hosts_file, hosts_text(file).as_bytes())
+            .map_err(LabError::file("write", &hosts_file))?;
         let start = |host: &LabHost| Node::start(&host.name, &hosts_file);
         let mut nodes = file.hosts.iter().map(start).collect::<Result<Vec<Node>, LabError>>()?;
         for (node, host) in nodes.iter().zip(&file.hosts) {
@@ -373,10 +374,10 @@ fn hosts_text(file: &LabFile) -> String {
     text
 }
 
-/// Waits for a process that has said it ends; for whoever asked it to.
-pub(crate) fn wait_for_end(client: &UnixStream, patience: Duration) {
+/// Waits for a process that has said it ends; for the client that requested it.
+pub(crate) fn wait_for_end(client: &UnixStream, timeout: Duration) {
     use std::io::Read;
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     let mut client = client;
     let mut byte = [0];
     while Instant::now() < deadline {

@@ -161,13 +161,12 @@ impl Folder {
         })
     }
 
-    /// All of it or nothing: whoever reads sees the old state or the new one.
+    /// A reader sees the old state or the new one.
     pub(crate) fn write(&self, state: &State) -> Result<(), LabError> {
-        let (path, fresh) = (self.state(), self.0.join("state.json.new"));
+        let path = self.state();
         let text = serde_json::to_string_pretty(state)
             .map_err(|error| LabError::file("write", &path)(io::Error::other(error)))?;
-        fs::write(&fresh, text).map_err(LabError::file("write", &fresh))?;
-        fs::rename(&fresh, &path).map_err(LabError::file("write", &path))
+        file::replace(&path, text.as_bytes()).map_err(LabError::file("write", &path))
     }
 
     pub(crate) fn remove(&self) -> Result<(), LabError> {

@@ -1,5 +1,5 @@
 //! The page of a closed loop: goodput before and now, every change that was
-//! tried with its runs, what is in force and how it is taken back.
+//! tried with its runs, what is effective and how it is restored.
 
 mod changes;
 mod figure;
@@ -10,7 +10,7 @@ use clearstream_schema::{
     flow::Direction,
     improvement::{Improvement, LoopEnd, Runs, TriedStep, Verdict},
 };
-use clearstream_stats::{false_discovery_adjusted, paired_ratio, permutation_test};
+use clearstream_stats::{false_discovery_adjusted, paired_ratio};
 use serde::Serialize;
 
 use crate::{
@@ -23,8 +23,6 @@ use crate::{
 use changes::Journal;
 use words::{decision, mark, probability, times};
 
-/// The same runs always give the same interval.
-const SEED: u64 = 0x40_6e;
 /// Why nothing was tried although there was time.
 const UNTRIED: &str = "no change that a program can make was found to be worth a trial";
 /// Where the cards lead: the drawing of all changes.
@@ -223,7 +221,7 @@ fn gain(found: &Improvement, (before, after): (Estimate, Estimate), nothing: boo
     let ratio = after.median / before.median;
     let (base, changed) = (&found.before.goodput_bps, &found.after.goodput_bps);
     let interval = ratio_interval(base, changed);
-    let p = permutation_test(base, changed, SEED)
+    let p = paired_probability(base, changed)
         .map_or_else(String::new, |value| format!("; {}", probability(value)));
     let (label, detail) = match (nothing, ends_are(found)) {
         (true, _) => (
@@ -243,6 +241,12 @@ fn gain(found: &Improvement, (before, after): (Estimate, Estimate), nothing: boo
         published: None,
         figure: FIGURE.to_owned(),
     }
+}
+
+/// Probability by chance of runs that were made in pairs.
+pub(crate) fn paired_probability(base: &[f64], changed: &[f64]) -> Option<f64> {
+    let pairs: Vec<(f64, f64)> = base.iter().copied().zip(changed.iter().copied()).collect();
+    paired_ratio(&pairs).map(|found| found.probability_ratio)
 }
 
 /// Interval of the ratio from the pairs of runs; their range where they are few.
@@ -286,7 +290,7 @@ fn trust(found: &Improvement) -> Vec<String> {
         Ends::Absent => "There are no runs to compare beginning and end.".to_owned(),
     });
     lines.push(
-        "p is the probability of such a difference in goodput had the change done nothing (two-sided permutation test); intervals are of the ratios of pairs (signed ranks), 95 % from six pairs on."
+        "p is the probability of such a difference in goodput had the change done nothing (two-sided signed-rank test of the pairs); intervals are of the ratios of pairs (signed ranks), 95 % from six pairs on."
             .to_owned(),
     );
     lines.extend(many_tests(found));

@@ -37,8 +37,8 @@ fn the_head_says_what_can_be_computed_by_hand() {
     let (low, high) = interval.split_once(" to ").unwrap();
     let [low, high]: [f64; 2] = [low, high].map(|end| end.parse().unwrap());
     assert!((5.89..=6.03).contains(&low) && (6.03..=6.43).contains(&high), "{interval}");
-    // All five above all five others: 2 of 10! / (5! 5!) = 252 deals.
-    assert!(cards.contains("; p = 0.008"), "{cards}");
+    // All five pairs point the same way: 2 of 2^5 = 32 signs, 0.0625.
+    assert!(cards.contains("; p = 0.062"), "{cards}");
     assert!(page.contains("Before and now come from 5 pairs of their own"));
     // Five tests: 2/252 is the least of them four times over, 2/252 x 5 / 4 = 0.00992.
     assert!(

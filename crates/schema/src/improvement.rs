@@ -26,17 +26,17 @@ pub struct Improvement {
     pub server: String,
     /// How changes were decided about.
     pub rule: DecisionRule,
-    /// The flow as asked for.
+    /// The requested flow.
     pub requested: FlowConfig,
     /// The flow with the options that were kept.
     pub kept: FlowConfig,
     /// What was tried, the rejected too.
     pub steps: Vec<TriedStep>,
-    /// The flow as asked for on the hosts as they were: first runs of all.
+    /// The requested flow on the hosts as they were: first runs of all.
     pub before: Runs,
     /// The flow and the hosts as they are now: last runs.
     pub after: Runs,
-    /// What is in force on hosts now, and how to take it back.
+    /// What is effective on hosts now, and how to restore it.
     pub journals: Vec<KeptJournal>,
     /// Why it ended.
     pub end: LoopEnd,
@@ -80,11 +80,11 @@ pub struct TriedStep {
     pub before: Runs,
     /// Runs with it.
     pub after: Runs,
-    /// Median of the ratios of goodput, pair by pair; absent without runs.
+    /// Typical ratio of goodput, pair by pair (Hodges-Lehmann); absent without runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gain_ratio: Option<f64>,
     /// Probability of such a difference if the change did nothing (two-sided
-    /// permutation test); absent without runs.
+    /// signed-rank test of the pairs); absent without runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probability_ratio: Option<f64>,
     /// What was decided.
@@ -172,7 +172,7 @@ impl Verdict {
     }
 }
 
-/// Changes of a host that are in force, by the journal that takes them back.
+/// Changes of a host that are effective, by the journal that restores them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KeptJournal {
     /// Which host.
@@ -193,6 +193,6 @@ pub enum LoopEnd {
     LimitUnknown,
     /// The time that was given is over.
     TimeOver,
-    /// Told to stop; the change in test was taken back.
+    /// Stopped; the change in test was rolled back.
     Stopped,
 }

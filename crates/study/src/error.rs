@@ -17,9 +17,9 @@ pub enum StudyError {
     Experiment {
         /// The study.
         study: String,
-        /// As asked for.
+        /// As requested.
         name: String,
-        /// What was meant, when that can be told.
+        /// What was meant, when that is known.
         hint: String,
         /// Its experiments.
         known: Vec<String>,
@@ -111,6 +111,17 @@ pub enum StudyError {
         /// The run.
         folder: PathBuf,
         /// What changed.
+        changes: Vec<String>,
+    },
+    /// A run was to be resumed with other options than those it was started with.
+    #[error(
+        "{} was started otherwise: {}; leave these options out to go on as it was started, or start a new run \
+         with them", folder.display(), changes.join("; ")
+    )]
+    OtherOptions {
+        /// The run.
+        folder: PathBuf,
+        /// What differs.
         changes: Vec<String>,
     },
     /// The run folder could not be written or read.

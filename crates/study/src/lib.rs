@@ -43,6 +43,7 @@ pub use plan::{
     ExperimentRow, Plan, PlanOptions, PlanTable, PlannedExperiment, PlannedTrial, TrialRow, plan,
 };
 pub use progress::SkipReason;
+pub use resume::ResumeOptions;
 pub use runner::{Runner, plan_on};
 pub use testbed::Testbed;
 pub use variant::Mode;

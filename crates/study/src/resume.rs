@@ -1,13 +1,72 @@
-//! Whether a run can be gone on with: everything must be what it was, or its
-//! trials could not be set beside each other.
+//! Whether a run can be resumed: everything must be what it was, or its trials
+//! could not be compared with each other.
 
+use std::{collections::BTreeSet, path::Path};
+
+use clearstream_record::Reader;
 use clearstream_schema::{
-    CoreList,
+    CoreList, TimeSpan,
     host::HostReport,
     lab::LabFile,
     record::{RunDocument, RunHost, Treatments},
     study::StudyFile,
 };
+
+use crate::{Mode, StudyError};
+
+/// Options that decide which trials a run has, as far as they were given for resuming it.
+#[derive(Debug, Clone, Default)]
+pub struct ResumeOptions {
+    /// How thorough.
+    pub mode: Option<Mode>,
+    /// Seed of the order of trials.
+    pub seed: Option<u64>,
+    /// Only these experiments; empty: not given.
+    pub only: Vec<String>,
+    /// Time for the whole run.
+    pub budget: Option<TimeSpan>,
+}
+
+impl ResumeOptions {
+    /// Checks them against the record of a run: a resumed run has the trials that it was
+    /// started with. Options that were not given are those of the record.
+    ///
+    /// # Errors
+    /// [`StudyError::OtherOptions`] says what differs; the record cannot be read.
+    pub fn check(&self, folder: &Path) -> Result<(), StudyError> {
+        let reader = Reader::open(folder)?;
+        let changes = self.changes(reader.run());
+        if changes.is_empty() {
+            return Ok(());
+        }
+        Err(StudyError::OtherOptions { folder: folder.to_owned(), changes })
+    }
+
+    fn changes(&self, run: &RunDocument) -> Vec<String> {
+        let mut changes = Vec::new();
+        if let Some(mode) = self.mode.filter(|mode| mode.to_string() != run.mode) {
+            changes.push(format!("it ran in mode {}, not {mode}", run.mode));
+        }
+        if let Some(seed) = self.seed.filter(|seed| *seed != run.seed) {
+            changes.push(format!("it ran with --seed {}, not {seed}", run.seed));
+        }
+        let named = |names: &[String]| {
+            names.iter().map(|name| format!("--experiment {name}")).collect::<Vec<_>>().join(" ")
+        };
+        let set = |names: &[String]| names.iter().cloned().collect::<BTreeSet<String>>();
+        if !self.only.is_empty() && set(&self.only) != set(&run.only) {
+            let before = if run.only.is_empty() { "all experiments".to_owned() } else { named(&run.only) };
+            changes.push(format!("it ran {before}, not {}", named(&self.only)));
+        }
+        if let Some(budget) = self.budget.filter(|budget| Some(*budget) != run.budget) {
+            changes.push(match run.budget {
+                Some(before) => format!("it ran with --budget {before}, not {budget}"),
+                None => format!("it ran without --budget, not with {budget}"),
+            });
+        }
+        changes
+    }
+}
 
 /// What differs from the run, in words; empty when nothing that matters does.
 pub(crate) fn changes(

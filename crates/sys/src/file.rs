@@ -67,10 +67,7 @@ pub fn replace_with<E: From<io::Error>>(
     let Some(target) = regular_target(path)? else {
         return write(&mut OpenOptions::new().write(true).open(path)?);
     };
-    let folder = match target.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
+    let folder = parent(&target);
     let (draft, mut file) = create_draft(folder)?;
     let fill = || -> Result<(), E> {
         write(&mut file)?;
@@ -83,10 +80,34 @@ pub fn replace_with<E: From<io::Error>>(
         let _ = fs::remove_file(&draft);
         return Err(error);
     }
-    // The new name reaches the disk with its folder (fsync(2)). A file system
-    // that cannot sync a folder has the file all the same.
-    let _ = File::open(folder).and_then(|folder| folder.sync_all());
+    sync_entries(folder);
     Ok(())
+}
+
+/// Moves a complete folder to its place, which is empty or not there: after a
+/// crash the place has all of it or nothing.
+///
+/// # Errors
+/// Those of the file system; nothing has been moved then.
+pub fn publish_folder(draft: &Path, place: &Path) -> io::Result<()> {
+    // One call for any number of files, where fsync(2) is one for each file and
+    // folder. It reports failed writes since Linux 5.8 (syncfs(2)).
+    rustix::fs::syncfs(File::open(draft)?)?;
+    // rename(2) takes the place of an empty folder.
+    fs::rename(draft, place)?;
+    sync_entries(parent(place));
+    Ok(())
+}
+
+/// Folder of a path; the current one of a bare name.
+fn parent(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// A new name reaches the disk with its folder (fsync(2)). A file system that
+/// cannot sync a folder has the file all the same.
+fn sync_entries(folder: &Path) {
+    let _ = File::open(folder).and_then(|folder| folder.sync_all());
 }
 
 /// The file that is to be replaced, behind links; `None` where `path` is a
@@ -200,6 +221,24 @@ mod tests {
         assert_eq!(seen, "old");
         replace_with(&path, Some(0o755), |file| file.write_all(b"#!")).expect("replaced");
         assert_eq!(fs::metadata(&path).expect("file").mode() & 0o777, 0o755);
+    }
+
+    #[test]
+    fn folder_takes_an_empty_place_only() {
+        let folder = Folder::new("publish");
+        let (draft, place) = (folder.0.join("draft"), folder.0.join("place"));
+        for _ in 0..2 {
+            fs::create_dir(&draft).expect("folder");
+            fs::write(draft.join("file"), "whole").expect("file");
+            if !place.exists() {
+                fs::create_dir(&place).expect("an empty place");
+                publish_folder(&draft, &place).expect("published");
+            }
+        }
+        assert_eq!(fs::read_to_string(place.join("file")).expect("file"), "whole");
+        let error = publish_folder(&draft, &place).expect_err("the place is taken");
+        assert_eq!(error.kind(), io::ErrorKind::DirectoryNotEmpty);
+        assert!(draft.join("file").exists(), "nothing was moved");
     }
 
     #[test]

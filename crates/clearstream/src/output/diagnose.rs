@@ -1,7 +1,11 @@
 //! A diagnosis for people: the limit in one sentence, the staircase, what it
 //! rests on, what to try.
 
-use clearstream_schema::diagnosis::{Diagnosis, Finding, GainBound, GainRange, Stage, StageName, Verdict};
+use clearstream_schema::{
+    diagnosis::{Diagnosis, Finding, GainBound, GainRange, Stage, StageName, Verdict},
+    flow::Notice,
+    lab::DELAY_LINE_LIMIT_NOTICE,
+};
 
 use super::{
     Paint,
@@ -18,6 +22,12 @@ const WIDTH: usize = 96;
 /// The whole page.
 pub fn diagnosis(diagnosis: &Diagnosis, paint: Paint) -> String {
     let mut text = head(diagnosis);
+    // What the figures below are of is said before them.
+    let (limits, notices): (Vec<&Notice>, Vec<&Notice>) =
+        diagnosis.notices.iter().partition(|notice| notice.id == DELAY_LINE_LIMIT_NOTICE);
+    for notice in limits {
+        text.push_str(&wrapped("delay line ", &notice.message, |line| paint.warning(line)));
+    }
     match &diagnosis.primary {
         Verdict::Found(finding) => {
             text.push_str(&wrapped("limit      ", &finding.sentence, |line| paint.figure(line)));
@@ -51,7 +61,7 @@ pub fn diagnosis(diagnosis: &Diagnosis, paint: Paint) -> String {
             }
         }
     }
-    for notice in &diagnosis.notices {
+    for notice in notices {
         text.push_str(&wrapped("note: ", &notice.message, |line| paint.warning(line)));
     }
     text.truncate(text.trim_end().len());
@@ -102,7 +112,7 @@ fn evidence(diagnosis: &Diagnosis) -> String {
 }
 
 /// One step: a bar on a logarithmic scale from a tenth of the rate seen to ten
-/// times it, so that the limit and the next one can be told apart at a glance.
+/// times it, so that the limit and the next one differ at a glance.
 fn stair(stage: &Stage, observed_bps: f64, paint: Paint) -> String {
     let name = stage_name(stage.name);
     let (bar, figure) = match stage.ceiling_bps {
@@ -182,6 +192,23 @@ fn wrapped(heading: &str, prose: &str, paint: impl Fn(&str) -> String) -> String
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn limit_of_the_lab_is_said_before_that_of_the_path() {
+        let notice = |id: &str, message: &str| Notice { id: id.to_owned(), message: message.to_owned() };
+        let evidence = clearstream_diagnose::Evidence {
+            notices: vec![
+                notice("probe-failed", "no probe"),
+                notice(DELAY_LINE_LIMIT_NOTICE, "the delay line, not the path, was the limit"),
+            ],
+            ..Default::default()
+        };
+        let text = diagnosis(&clearstream_diagnose::explain(&evidence), Paint::for_stdout());
+        let line = |start: &str| text.lines().position(|line| line.starts_with(start)).expect("such a line");
+        assert!(line("delay line the delay line, not the path") < line("limit "), "{text}");
+        assert!(line("note: no probe") > line("limit "), "{text}");
+        assert_eq!(text.matches("not the path").count(), 1, "{text}");
+    }
 
     #[test]
     fn prose_is_broken_between_words_and_set_in() {

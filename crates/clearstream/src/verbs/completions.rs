@@ -1,11 +1,14 @@
 //! `clearstream completions`: shell completions and manual pages, made from
 //! the same lines as the options.
 
-use std::path::PathBuf;
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use clap::CommandFactory;
 
-use crate::{exit::CommandError, output};
+use crate::{exit::CommandError, files, output};
 
 /// Print completions for a shell, or write the manual pages.
 #[derive(Debug, clap::Args)]
@@ -20,7 +23,7 @@ pub struct CompletionsArgs {
 }
 
 impl CompletionsArgs {
-    /// Does it.
+    /// Prints the script, or writes the pages.
     pub fn run(self) -> Result<(), CommandError> {
         let mut command = super::Cli::command();
         if let Some(shell) = self.shell {
@@ -29,14 +32,35 @@ impl CompletionsArgs {
             output::line(String::from_utf8_lossy(&script).trim_end())?;
         }
         if let Some(folder) = self.man {
-            let fail = |source| CommandError::File {
-                what: "write manual pages into".to_owned(),
-                path: folder.clone(),
-                source,
-            };
-            std::fs::create_dir_all(&folder).map_err(fail)?;
-            clap_mangen::generate_to(command, &folder).map_err(fail)?;
+            write_manual(command, &folder)?;
         }
         Ok(())
     }
+}
+
+/// Writes a page per verb, each whole or not at all.
+fn write_manual(mut command: clap::Command, folder: &Path) -> Result<(), CommandError> {
+    let fail = |source| CommandError::File {
+        what: "write manual pages into".to_owned(),
+        path: folder.to_owned(),
+        source,
+    };
+    command = command.disable_help_subcommand(true);
+    command.build();
+    let mut pages = Vec::new();
+    render(&command, &mut pages).map_err(fail)?;
+    std::fs::create_dir_all(folder).map_err(fail)?;
+    pages.iter().try_for_each(|(name, page)| files::write(&folder.join(name), page))
+}
+
+/// The pages of a verb and of the verbs below it, with their file names.
+fn render(command: &clap::Command, pages: &mut Vec<(String, String)>) -> io::Result<()> {
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+        render(below, pages)?;
+    }
+    let manual = clap_mangen::Man::new(command.clone());
+    let mut page = Vec::new();
+    manual.render(&mut page)?;
+    pages.push((manual.get_filename(), String::from_utf8_lossy(&page).into_owned()));
+    Ok(())
 }

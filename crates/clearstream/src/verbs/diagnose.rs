@@ -3,6 +3,7 @@
 use std::{path::PathBuf, sync::atomic::Ordering, time::Instant};
 
 use clearstream_diagnose::{Evidence, GatherEvent, Plan, explain, gather};
+use clearstream_lab::limit;
 use clearstream_record::Reader;
 use clearstream_schema::{
     BitRate, TimeSpan,
@@ -29,7 +30,7 @@ pub struct DiagnoseArgs {
     /// Trial of the run; the one with the highest goodput when absent
     #[arg(long, value_name = "NUMBER", requires = "from")]
     trial: Option<u32>,
-    /// Time for everything: probe, the flow asked for, experiments
+    /// Time for everything: probe, the requested flow, experiments
     #[arg(long, value_name = "TIME", default_value = "40s")]
     budget: TimeSpan,
     /// Rate that is wanted of the path: needed sizes are for it
@@ -43,7 +44,7 @@ pub struct DiagnoseArgs {
 }
 
 impl DiagnoseArgs {
-    /// Does it.
+    /// Gathers or reads the evidence, explains it and prints the diagnosis.
     pub fn run(self) -> Result<(), CommandError> {
         if self.config.protocol != Protocol::Tcp {
             return Err(CommandError::usage(
@@ -101,9 +102,21 @@ impl DiagnoseArgs {
         }
         let mut progress = Progress::start(plan.budget);
         let mut doing = String::new();
+        let lab = ends.lab.clone();
+        let mut unread = None;
         let evidence =
             gather(&mut ends.client, &mut ends.server, ends.server_address, &plan, stop, &mut |event| {
                 match event {
+                    GatherEvent::FlowStarting => {
+                        unread = lab.as_ref().and_then(|lab| lab.reset_delay_line_stats().err());
+                    }
+                    GatherEvent::FlowEnded { notices } => {
+                        let Some(lab) = &lab else { return };
+                        match lab.delay_line_stats() {
+                            Ok(lines) => notices.extend(limit::notice(&lines)),
+                            Err(error) => unread = Some(error),
+                        }
+                    }
                     GatherEvent::Step { what, left } => {
                         progress.update(left, &what);
                         doing = what;
@@ -113,6 +126,7 @@ impl DiagnoseArgs {
                     }
                 }
             })?;
-        Ok(evidence)
+        // Whether a delay line was the limit is not known then: no diagnosis of the path.
+        unread.map_or(Ok(evidence), |error| Err(error.into()))
     }
 }

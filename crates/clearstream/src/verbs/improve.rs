@@ -30,8 +30,8 @@ pub struct ImproveArgs {
     path: PathArgs,
     #[command(flatten)]
     config: FlowConfig,
-    /// Pairs of runs, with and without, that decide about a change (4 at least)
-    #[arg(long, value_name = "COUNT", default_value_t = 5)]
+    /// Pairs of runs, with and without, that decide about a change (4 at least; 7 can prove a gain)
+    #[arg(long, value_name = "COUNT", default_value_t = 7)]
     pairs: u32,
     /// A gain below this many per cent does not matter
     #[arg(long, value_name = "PERCENT", default_value_t = 2.0)]
@@ -97,18 +97,18 @@ impl ImproveArgs {
         self.finish(&found)
     }
 
-    /// Asks before hosts are changed, unless told that it is wanted.
+    /// Asks for confirmation before hosts are changed, unless --yes gives it.
     fn ask(&self, client: &str, server: &str) -> Result<(), CommandError> {
         if self.yes {
             return Ok(());
         }
-        let told = format!(
+        let question = format!(
             "settings of {client} and {server} will be changed, and kept where that is proven better"
         );
         if !std::io::stdin().is_terminal() {
-            return Err(CommandError::Usage(format!("{told}: write --yes")));
+            return Err(CommandError::Usage(format!("{question}: write --yes")));
         }
-        output::log(&format!("{told} (`clearstream tune revert` takes them back). Go on? [y/N]"));
+        output::log(&format!("{question} (`clearstream tune revert` restores them). Continue? [y/N]"));
         let mut answer = String::new();
         std::io::stdin().lock().read_line(&mut answer)?;
         match answer.trim() {

@@ -2,7 +2,10 @@
 
 mod compare;
 
-use std::{path::PathBuf, sync::atomic::Ordering};
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::Ordering,
+};
 
 use clap::Subcommand;
 use clearstream_record::Reader;
@@ -12,8 +15,8 @@ use clearstream_schema::{
     record::{Treatments, TrialDocument, TrialOutcome},
 };
 use clearstream_study::{
-    EndReason, HostTestbed, Mode, Plan, PlanOptions, PlannedTrial, RunEnd, RunRequest, Runner, StudyEvent,
-    run_id,
+    EndReason, HostTestbed, Mode, Plan, PlanOptions, PlannedTrial, ResumeOptions, RunEnd, RunRequest, Runner,
+    StudyEvent, run_id,
 };
 
 use crate::{
@@ -28,6 +31,11 @@ use crate::{
     },
     workloads::registry,
 };
+
+/// Seed of the order of trials, unless given.
+const SEED: u64 = 1;
+/// Folder for runs, unless given.
+const RUNS: &str = "runs";
 
 /// Run, list and compare studies.
 #[derive(Debug, Subcommand)]
@@ -73,15 +81,15 @@ pub struct RunArgs {
     #[arg(long = "experiment", value_name = "NAME")]
     experiments: Vec<String>,
     /// Print the trials and the time needed, run nothing
-    #[arg(long)]
+    #[arg(long, conflicts_with = "resume")]
     dry_run: bool,
-    /// Seed of the order of trials
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
-    seed: u64,
-    /// Folder for runs
-    #[arg(long, value_name = "FOLDER", default_value = "runs")]
-    runs: PathBuf,
-    /// Go on with an interrupted run
+    /// Seed of the order of trials [default: 1]
+    #[arg(long, value_name = "NUMBER")]
+    seed: Option<u64>,
+    /// Folder for runs [default: runs]
+    #[arg(long, value_name = "FOLDER")]
+    runs: Option<PathBuf>,
+    /// Go on with an interrupted run, with the trials that it was started with
     #[arg(long, value_name = "RUN")]
     resume: Option<PathBuf>,
     /// Time for the whole run; repetitions that do not fit are left out
@@ -103,7 +111,7 @@ pub struct RunArgs {
 }
 
 impl StudyVerb {
-    /// Does it.
+    /// Runs the subcommand.
     pub fn run(self) -> Result<(), CommandError> {
         match self {
             Self::Run(args) => args.run(),
@@ -126,14 +134,13 @@ impl RunArgs {
         let stop = interrupt::stop_flag()?;
         let registry = registry();
         let study = clearstream_study::file::load(&self.study, &registry)?;
+        if let Some(folder) = &self.resume {
+            self.check_resume(folder)?;
+        }
         let mut ends = Endpoints::open(self.to.as_deref(), &self.path)?;
         let options = PlanOptions {
-            mode: match (self.quick, self.full) {
-                (true, _) => Mode::Quick,
-                (_, true) => Mode::Full,
-                _ => Mode::Standard,
-            },
-            seed: self.seed,
+            mode: self.mode().unwrap_or_default(),
+            seed: self.seed.unwrap_or(SEED),
             in_lab: ends.lab.is_some(),
             only: self.experiments.clone(),
             budget: self.budget,
@@ -152,12 +159,45 @@ impl RunArgs {
         }
         let runner = match &self.resume {
             Some(folder) => Runner::resume(folder, Some(&request.study), &registry, testbed)?,
-            None => Runner::start(&self.runs.join(run_id(&request.study)), request, testbed)?,
+            None => {
+                let runs = self.runs.as_deref().unwrap_or(Path::new(RUNS));
+                Runner::start(&runs.join(run_id(&request.study)), request, testbed)?
+            }
         };
         let mut view = View::new(runner.plan());
         let end = runner.run(&stop, &mut |event| view.show(event))?;
         drop(view);
         self.finish(&end, stop.load(Ordering::Relaxed))
+    }
+
+    /// The mode, where one was given.
+    fn mode(&self) -> Option<Mode> {
+        match (self.quick, self.full) {
+            (true, _) => Some(Mode::Quick),
+            (_, true) => Some(Mode::Full),
+            _ => None,
+        }
+    }
+
+    /// Refuses options that the record of the run contradicts. Where to report, and how,
+    /// may be chosen again: it changes no trial.
+    fn check_resume(&self, folder: &Path) -> Result<(), CommandError> {
+        let options = ResumeOptions {
+            mode: self.mode(),
+            seed: self.seed,
+            only: self.experiments.clone(),
+            budget: self.budget,
+        };
+        options.check(folder)?;
+        let parent = folder.canonicalize().ok().and_then(|folder| Some(folder.parent()?.to_owned()));
+        match &self.runs {
+            Some(runs) if runs.canonicalize().ok() != parent => Err(CommandError::Usage(format!(
+                "{} is not in {}: leave --runs out, a resumed run stays in its folder",
+                folder.display(),
+                runs.display()
+            ))),
+            _ => Ok(()),
+        }
     }
 
     fn treatments(&self) -> Option<Treatments> {

@@ -1,9 +1,13 @@
 //! The controller's side of a paired daemon.
 
 use std::{
+    collections::hash_map::RandomState,
+    hash::BuildHasher as _,
+    io,
     net::{SocketAddr, TcpStream},
     ops::ControlFlow,
     sync::{Arc, PoisonError},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -22,11 +26,22 @@ use crate::{
     session::HELLO_TIMEOUT,
 };
 
-/// For the TCP connection and for the handshake.
+/// Upper bound of one TCP connection, and of one handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Upper bound of all connections and handshakes of a [`connect`], pauses included.
+const TOTAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Connections that a [`connect`] makes at most. A daemon under a flood drops
+/// one in five: eight in a row once in 400 000 times.
+const ATTEMPTS: u32 = 8;
+/// Mean pause before the second attempt; it doubles with each further one.
+const FIRST_BACKOFF: Duration = Duration::from_millis(50);
+/// Upper bound of the mean pause.
+const LONGEST_BACKOFF: Duration = Duration::from_millis(800);
 
 /// Connects to the daemon at `address`, which must be the one that `pairing`
-/// was made with, and waits its turn when the daemon lets others wait.
+/// was made with, and waits its turn when the daemon lets others wait. A
+/// connection that is dropped before the daemon has admitted it, as under a
+/// flood of connections, is retried; a refusal never is.
 ///
 /// # Errors
 /// [`PeerError::Start`] when nobody answers, [`PeerError::Pairing`] when one
@@ -35,7 +50,7 @@ pub fn connect(address: SocketAddr, pairing: &Pairing) -> Result<Peer, PeerError
     connect_waiting(address, pairing, &mut |_| ControlFlow::Continue(()))
 }
 
-/// As [`connect`]; `on_wait` is told what is being waited for and may give up.
+/// As [`connect`]; `on_wait` receives the reason for waiting and may give up.
 ///
 /// # Errors
 /// As [`connect`], and [`PeerError::Stopped`].
@@ -44,9 +59,49 @@ pub fn connect_waiting(
     pairing: &Pairing,
     on_wait: OnWait<'_>,
 ) -> Result<Peer, PeerError> {
+    let deadline = Instant::now() + TOTAL_TIMEOUT;
+    let mut attempt = 1;
+    loop {
+        let result = attempt_once(address, pairing, deadline, on_wait);
+        let Err(PeerError::Start { name, cause: StartCause::Dropped, message }) = result else {
+            return result;
+        };
+        let pause = backoff(attempt);
+        if attempt == ATTEMPTS || Instant::now() + pause >= deadline {
+            let message =
+                format!("{message}, at each of {attempt} attempts: it may be overrun by connections");
+            return Err(PeerError::Start { name, cause: StartCause::Dropped, message });
+        }
+        thread::sleep(pause);
+        attempt += 1;
+    }
+}
+
+/// Pause after the given attempt: exponential, between half and one and a half
+/// times the mean, so that controllers that were dropped together do not
+/// return together.
+fn backoff(attempt: u32) -> Duration {
+    let mean = FIRST_BACKOFF.saturating_mul(1 << attempt.saturating_sub(1).min(16)).min(LONGEST_BACKOFF);
+    // Keys of a `RandomState` are random (std::collections::hash_map).
+    let random = RandomState::new().hash_one(attempt) % 1024;
+    mean / 2 + mean.mul_f64(random as f64 / 1024.0)
+}
+
+/// One connection, until the daemon serves.
+fn attempt_once(
+    address: SocketAddr,
+    pairing: &Pairing,
+    deadline: Instant,
+    on_wait: OnWait<'_>,
+) -> Result<Peer, PeerError> {
     let name = address.to_string();
     let start = |cause, message| PeerError::Start { name: name.clone(), cause, message };
-    let socket = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).map_err(|error| {
+    // Zero would be refused as a timeout; a millisecond fails as it should.
+    let left = || {
+        let left = deadline.saturating_duration_since(Instant::now());
+        left.clamp(Duration::from_millis(1), CONNECT_TIMEOUT)
+    };
+    let socket = TcpStream::connect_timeout(&address, left()).map_err(|error| {
         let message = format!("{error}: is `clearstream serve` running there and listening on this address?");
         start(StartCause::Connection, message)
     })?;
@@ -56,12 +111,13 @@ pub fn connect_waiting(
         .and_then(|config| ClientConnection::new(Arc::new(config), server_name))
         .map(Connection::from)
         .map_err(|error| start(StartCause::Other, format!("this pairing cannot be used: {error}")))?;
-    stream::handshake(&mut connection, &socket, Instant::now() + CONNECT_TIMEOUT)
+    stream::handshake(&mut connection, &socket, Instant::now() + left())
         .map_err(|error| explain(&name, error))?;
     let (transport, fault) =
         stream::split(connection, socket).map_err(|error| start(StartCause::Other, error.to_string()))?;
     // With TLS 1.3 the client is done before the server has looked at its
-    // certificate: a refusal arrives as the answer to our `Hello`.
+    // certificate: a refusal arrives as the answer to our `Hello`, and so does
+    // the end of a connection that was displaced at that moment.
     Peer::open(name.clone(), String::new(), transport, None, HELLO_TIMEOUT, on_wait).map_err(|error| {
         let fault = fault.lock().unwrap_or_else(PoisonError::into_inner).take();
         fault.map_or(error, |fault| explain(&name, HandshakeError::Tls(fault)))
@@ -69,22 +125,34 @@ pub fn connect_waiting(
 }
 
 fn explain(name: &str, error: HandshakeError) -> PeerError {
-    let start =
-        |message: String| PeerError::Start { name: name.to_owned(), cause: StartCause::Connection, message };
+    let start = |cause, message: String| PeerError::Start { name: name.to_owned(), cause, message };
     match error {
-        HandshakeError::Timeout => start(format!(
-            "somebody answers but not as a clearstream daemon does, within {} s",
-            CONNECT_TIMEOUT.as_secs()
-        )),
-        HandshakeError::Ended => start("the other end hung up: it may be overrun by connections".to_owned()),
-        HandshakeError::Io(error) => start(io_reason(&error)),
+        HandshakeError::Timeout => start(
+            StartCause::Connection,
+            format!(
+                "somebody answers but not as a clearstream daemon does, within {} s",
+                CONNECT_TIMEOUT.as_secs()
+            ),
+        ),
+        HandshakeError::Ended => {
+            start(StartCause::Dropped, "it closed the connection during the handshake".to_owned())
+        }
+        HandshakeError::Io(error) => {
+            let dropped = matches!(
+                error.kind(),
+                io::ErrorKind::ConnectionReset
+                    | io::ErrorKind::ConnectionAborted
+                    | io::ErrorKind::BrokenPipe
+                    | io::ErrorKind::NotConnected
+            );
+            let cause = if dropped { StartCause::Dropped } else { StartCause::Connection };
+            start(cause, io_reason(&error))
+        }
         HandshakeError::Tls(error) => match refusal(&error) {
             Some(message) => PeerError::Pairing { name: name.to_owned(), message: message.to_owned() },
-            None => PeerError::Start {
-                name: name.to_owned(),
-                cause: StartCause::NotAnAgent,
-                message: format!("what answers is not a clearstream daemon: {error}"),
-            },
+            None => {
+                start(StartCause::NotAnAgent, format!("what answers is not a clearstream daemon: {error}"))
+            }
         },
     }
 }

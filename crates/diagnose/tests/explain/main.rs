@@ -4,6 +4,7 @@
 
 mod captured;
 mod contention;
+mod delay_line;
 mod experiments;
 mod made;
 mod signatures;

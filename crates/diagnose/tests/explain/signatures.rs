@@ -127,7 +127,7 @@ fn send_buffer_though_the_clock_of_the_kernel_says_little() {
 
 #[test]
 fn explicit_send_buffer_is_not_the_application() {
-    // SO_SNDBUF 256 KiB (512 KiB in force), blocking writer: 190 Mb/s.
+    // SO_SNDBUF 256 KiB (512 KiB effective), blocking writer: 190 Mb/s.
     let shown = Shown {
         config: FlowConfig { send_buffer: Some(ByteCount(256 << 10)), ..FlowConfig::default() },
         goodput_bps: 190e6,
@@ -171,9 +171,9 @@ fn writer_that_pauses() {
     assert!(matches!(cause_of(&idle), Cause::SenderApplication { .. }));
 }
 
-#[test]
-fn bottleneck_with_a_full_queue() {
-    let cubic = Shown {
+/// A flow of cubic through a bottleneck of 500 Mb/s whose queue it fills.
+pub fn full_queue() -> Shown {
+    Shown {
         goodput_bps: 490e6,
         window_limited: 0.04,
         unacked: 263,
@@ -183,7 +183,12 @@ fn bottleneck_with_a_full_queue() {
         rtt_ns: 37_700_000,
         loss: 1e-5,
         ..Shown::default()
-    };
+    }
+}
+
+#[test]
+fn bottleneck_with_a_full_queue() {
+    let cubic = full_queue();
     let diagnosis = explain(&cubic.evidence());
     let finding = found(&diagnosis);
     assert!(matches!(finding.cause, Cause::PathCapacity { queue_ns: 17_700_000, .. }), "{finding:?}");

@@ -45,6 +45,12 @@ pub struct Model {
     pub spell: Option<f64>,
     /// No diagnosis finds anything.
     pub unknown: bool,
+    /// The only change that a diagnosis names is a DSCP, which gives so much: 1 is nothing.
+    pub only_dscp: Option<f64>,
+    /// The rate walks at random by up to this share from run to run.
+    pub drift: f64,
+    /// Where that walk is.
+    pub speed: f64,
     /// The model's own clock: what diagnoses and runs take.
     pub begun: Instant,
     pub passed: Duration,
@@ -112,6 +118,9 @@ impl Model {
             diagnoses: 0,
             spell: None,
             unknown: false,
+            only_dscp: None,
+            drift: 0.0,
+            speed: 1.0,
             begun: Instant::now(),
             passed: Duration::ZERO,
         }
@@ -220,6 +229,10 @@ impl Bench for Model {
                 },
             ],
         };
+        if self.only_dscp.is_some() {
+            let remedies = collision.remedies[..1].to_vec();
+            return Ok(diagnosis(config, vec![Finding { remedies, ..collision }]));
+        }
         let mut findings = Vec::new();
         if self.window_bps() < 19e9 {
             findings.push(Finding {
@@ -253,8 +266,11 @@ impl Bench for Model {
         // Noise of 6 %, as on a shared machine.
         let noise = 0.97 + 0.06 * (self.random.below(1000) as f64 / 1000.0);
         let spell = self.spell.filter(|_| self.random.below(2) == 0).unwrap_or(1.0);
-        let goodput_bps =
-            self.sndbuf_bps().min(self.window_bps()).min(Self::reader_bps(config)).min(19e9) * noise * spell;
+        let step = self.random.below(1000) as f64 / 500.0 - 1.0;
+        self.speed *= 1.0 + self.drift * step;
+        let change = self.only_dscp.filter(|_| config.dscp.is_some()).unwrap_or(1.0);
+        let limit = self.sndbuf_bps().min(self.window_bps()).min(Self::reader_bps(config)).min(19e9);
+        let goodput_bps = limit * noise * spell * self.speed * change;
         Ok(FlowSummary {
             rtt_ns: Some(17_500_000),
             min_rtt_ns: Some(17_000_000),
@@ -280,13 +296,13 @@ impl Bench for Model {
     }
 
     fn keep(&mut self, _end: End, journal: &str) -> Result<(), ImproveError> {
-        assert!(self.journals.contains_key(journal), "{journal} is in force");
+        assert!(self.journals.contains_key(journal), "{journal} is effective");
         assert!(self.final_journals.insert(journal.to_owned()), "{journal} was kept already");
         Ok(())
     }
 
     fn revert(&mut self, _end: End, journal: &str) -> Result<(), ImproveError> {
-        let (setting, old) = self.journals.remove(journal).expect("a journal in force");
+        let (setting, old) = self.journals.remove(journal).expect("an effective journal");
         self.set(&setting, &old);
         Ok(())
     }

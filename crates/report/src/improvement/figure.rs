@@ -2,10 +2,10 @@
 //! was rejected stands beside what was kept.
 
 use clearstream_schema::improvement::{Improvement, Runs, TriedStep};
-use clearstream_stats::{median, permutation_test};
+use clearstream_stats::median;
 
 use super::{
-    Ends, SEED, ends_are, kept, measured,
+    Ends, ends_are, kept, measured, paired_probability,
     runs::medians,
     words::{gain, mark, probability, probability_value, times},
 };
@@ -113,7 +113,7 @@ fn lines(found: &Improvement) -> Vec<Line<'_>> {
 fn together(found: &Improvement) -> String {
     let (before, after) = (&found.before.goodput_bps, &found.after.goodput_bps);
     let ratio = median(before).zip(median(after)).map(|(before, after)| times(after / before));
-    let sure = permutation_test(before, after, SEED).map(probability);
+    let sure = paired_probability(before, after).map(probability);
     ratio.into_iter().chain(sure).collect::<Vec<_>>().join(", ")
 }
 
@@ -474,6 +474,6 @@ mod tests {
                     + text.split(" d=\"").nth(1).unwrap_or("circle").split('"').next().unwrap_or_default()
             })
             .collect();
-        assert_eq!(drawn.len(), verdicts.len(), "told apart without colour: {drawn:?}");
+        assert_eq!(drawn.len(), verdicts.len(), "distinct without colour: {drawn:?}");
     }
 }

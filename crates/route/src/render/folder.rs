@@ -11,6 +11,7 @@ use std::{
 };
 
 use clearstream_schema::routing::HostRouting;
+use clearstream_sys::file;
 use serde::Serialize;
 use tempfile::TempDir;
 
@@ -83,7 +84,7 @@ impl FolderWriter {
     /// Adds hosts. `plan` gives the name of a host's class and what it routes
     /// by; it is called on as many threads as there are cores, so that no more
     /// hosts are held than are written. Fails when a name or value cannot stand
-    /// in a file, when a host comes twice, and when the system says no; the
+    /// in a file, when a host comes twice, and when the system refuses; the
     /// writer is of no use then.
     pub fn add<H: Sync>(
         &mut self,
@@ -130,21 +131,20 @@ impl FolderWriter {
         Ok(())
     }
 
-    /// Moves the folder to its place.
+    /// Moves the folder to its place, which has all of it then or nothing, also after a crash.
     pub fn finish(mut self) -> Result<Summary, RenderError> {
         if self.format == Format::Ansible {
             let mut folders = HashSet::new();
             let files = self.play.files();
-            for file in &files {
-                make_parents(self.folder.path(), &file.path, &mut folders)?;
-                write(self.folder.path(), file)?;
+            for rendered in &files {
+                make_parents(self.folder.path(), &rendered.path, &mut folders)?;
+                write(self.folder.path(), rendered)?;
                 self.file_count += 1;
             }
         }
         let fail = |source| RenderError::Write { path: self.out.clone(), source };
         fs::set_permissions(self.folder.path(), fs::Permissions::from_mode(0o755)).map_err(fail)?;
-        // rename(2) takes the place of an empty folder.
-        fs::rename(self.folder.path(), &self.out).map_err(fail)?;
+        file::publish_folder(self.folder.path(), &self.out).map_err(fail)?;
         // Nothing is left at the old place to clean up.
         let _ = self.folder.keep();
         Ok(Summary {

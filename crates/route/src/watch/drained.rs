@@ -6,6 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use clearstream_sys::file;
+
 /// The drained gateways of one network namespace, one name per line.
 #[derive(Debug)]
 pub(super) struct DrainedList {
@@ -49,9 +51,7 @@ impl DrainedList {
             fs::create_dir_all(folder)?;
         }
         // A reader finds the old list or the new one.
-        let new = self.path.with_extension("new");
-        fs::write(&new, self.names.join("\n") + "\n")?;
-        fs::rename(&new, &self.path)
+        file::replace(&self.path, (self.names.join("\n") + "\n").as_bytes())
     }
 }
 

@@ -1,6 +1,7 @@
 //! The decisions against a simulated network in virtual time.
 
 mod faults;
+mod flaps;
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -194,8 +195,8 @@ fn a_silent_far_network_changes_nothing() {
     let answers = |_, _, at: Duration| if (ms(1000)..ms(2000)).contains(&at) { None } else { WATCH };
     let mut world = World::new(&[true; 3], 3, ms(20), &answers);
     world.run(ms(4000));
-    let told: Vec<&WayAction> = world.log.iter().map(|(_, action)| action).collect();
-    assert_eq!(told, [&WayAction::Silent, &WayAction::Heard]);
+    let actions: Vec<&WayAction> = world.log.iter().map(|(_, action)| action).collect();
+    assert_eq!(actions, [&WayAction::Silent, &WayAction::Heard]);
 }
 
 #[test]

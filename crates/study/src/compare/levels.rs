@@ -9,7 +9,9 @@ use serde_json::Value;
 
 use super::{
     CellComparison, CellPairs, CompareError, Compared, Comparison, DependsOn, EffectComparison, LevelEffect,
-    Pairing, Verdict, adjusted, decide, too_few,
+    Pairing, Verdict, adjusted, decide,
+    delay_line::{self, Tally},
+    too_few,
     values::{self, Observation},
     verdict,
 };
@@ -82,6 +84,7 @@ struct Group<'a> {
     metric: Compared,
     factors: BTreeMap<String, Value>,
     values: [BTreeMap<u32, f64>; 2],
+    tally: Tally,
 }
 
 pub(super) fn compare(
@@ -109,14 +112,12 @@ pub(super) fn compare(
     for (one, adjusted) in effects.iter_mut().filter(|one| one.effect.is_some()).zip(of_effects) {
         judge(one, *adjusted, practical_ratio);
     }
-    let notices = effects
-        .iter()
-        .filter(|effect| effect.pair_count < LEAST_PAIRS)
-        .map(|effect| Notice {
-            id: "proves-nothing".to_owned(),
-            message: format!("{}: {}", effect.experiment, too_few(effect.pair_count, "trials")),
-        })
-        .collect();
+    let trials = [0, 1].map(|side| matched.iter().map(|group| group.tally.all[side]).sum());
+    let few = effects.iter().filter(|effect| effect.pair_count < LEAST_PAIRS).map(|effect| Notice {
+        id: "proves-nothing".to_owned(),
+        message: format!("{}: {}", effect.experiment, too_few(effect.pair_count, "trials")),
+    });
+    let notices = delay_line::notice(&cells, trials).into_iter().chain(few).collect();
     Comparison {
         base: format!("{factor}={}", levels[0]),
         changed: format!("{factor}={}", levels[1]),
@@ -142,9 +143,16 @@ fn groups<'a>(all: &'a [Observation], factor: &str, levels: [&str; 2]) -> Vec<Gr
             .or_insert_with(|| groups.len());
         if place == groups.len() {
             let (experiment, metric) = (one.experiment.as_str(), one.metric.clone());
-            groups.push(Group { experiment, metric, factors, values: Default::default() });
+            groups.push(Group {
+                experiment,
+                metric,
+                factors,
+                values: Default::default(),
+                tally: Tally::default(),
+            });
         }
         groups[place].values[side].insert(one.repetition, one.value);
+        groups[place].tally.add(side, one.is_delay_line_limited);
     }
     groups.sort_by_key(|group| {
         all.iter().position(|one| one.experiment == group.experiment && one.metric == group.metric)
@@ -165,6 +173,7 @@ impl<'a> Group<'a> {
                 .iter()
                 .filter_map(|(repetition, value)| Some((*value, *changed.get(repetition)?)))
                 .collect(),
+            delay_line_limited: self.tally.limited,
         }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Both are measured in pairs. Two levels of a factor are compared within a
 //! repetition, all other factors alike: the trials of a repetition were made in
-//! a random order of their own, so that nothing but the level tells one side from
-//! the other. Of whole runs, each is one value per cell, and pairs are runs that
+//! a random order of their own, so that nothing but the level differs between the
+//! sides. Of whole runs, each is one value per cell, and pairs are runs that
 //! followed one another in time: the trials of one run share what the machine
 //! did in that hour, so that many of them prove no more than one.
 //!
@@ -13,6 +13,7 @@
 //! threshold. Nothing changed when the whole 95 % interval lies within the
 //! threshold. Everything else is not known, and the reason is given.
 
+mod delay_line;
 mod levels;
 mod runs;
 mod values;
@@ -96,6 +97,13 @@ pub struct CellComparison {
     pub changed_count: usize,
     /// Pairs of them.
     pub pair_count: usize,
+    /// Trials of the first side in which a delay line of the lab, not the path, was the
+    /// limit: their values are of the machine.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub base_delay_line_limited_count: usize,
+    /// Those of the second.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub changed_delay_line_limited_count: usize,
     /// Median of the first side.
     pub base_median: f64,
     /// Median of the second.
@@ -120,6 +128,17 @@ pub struct CellComparison {
     /// Why nothing is known, where that is so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
+impl CellComparison {
+    /// A delay line of the lab limited trials of the cell: it compares the machine, not the path.
+    pub fn is_delay_line_limited(&self) -> bool {
+        self.base_delay_line_limited_count + self.changed_delay_line_limited_count > 0
+    }
 }
 
 /// All cells of an experiment together.
@@ -237,6 +256,8 @@ pub(super) struct CellPairs<'a> {
     pub(super) base: Vec<f64>,
     pub(super) changed: Vec<f64>,
     pub(super) pairs: Vec<(f64, f64)>,
+    /// Trials of each side that a delay line limited.
+    pub(super) delay_line_limited: [usize; 2],
 }
 
 impl CellPairs<'_> {
@@ -253,6 +274,8 @@ impl CellPairs<'_> {
             base_count: self.base.len(),
             changed_count: self.changed.len(),
             pair_count: self.pairs.len(),
+            base_delay_line_limited_count: self.delay_line_limited[0],
+            changed_delay_line_limited_count: self.delay_line_limited[1],
             base_median,
             changed_median,
             median_ratio: found.map_or(changed_median / base_median, |found| found.value),

@@ -9,7 +9,9 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{
-    CellComparison, CellPairs, Compared, Comparison, Pairing, adjusted, decide, too_few,
+    CellComparison, CellPairs, Compared, Comparison, Pairing, adjusted, decide,
+    delay_line::{self, Tally},
+    too_few,
     values::{self, Observation},
 };
 
@@ -27,6 +29,8 @@ pub(super) struct RunCell {
     factors: BTreeMap<String, Value>,
     metric: Compared,
     value: f64,
+    trial_count: usize,
+    delay_line_limited_count: usize,
 }
 
 /// Compares the runs of two sides. `practical_ratio` is the smallest change
@@ -57,7 +61,7 @@ impl Run {
         let begin = parsed(started).unwrap_or(Timestamp::UNIX_EPOCH);
         let times = || all.iter().filter_map(|one| parsed(&one.started));
         let span = (times().min().unwrap_or(begin), times().max().unwrap_or(begin));
-        let mut order: Vec<(&Observation, Vec<f64>)> = Vec::new();
+        let mut order: Vec<(&Observation, Vec<&Observation>)> = Vec::new();
         let mut places: BTreeMap<(&str, &Compared, String), usize> = BTreeMap::new();
         for one in all {
             let key = (one.experiment.as_str(), &one.metric, values::key(&one.factors));
@@ -65,28 +69,34 @@ impl Run {
             if place == order.len() {
                 order.push((one, Vec::new()));
             }
-            order[place].1.push(one.value);
+            order[place].1.push(one);
         }
         let cells = order
             .into_iter()
-            .filter_map(|(one, values)| {
+            .filter_map(|(one, trials)| {
+                let values: Vec<f64> = trials.iter().map(|trial| trial.value).collect();
                 Some(RunCell {
                     experiment: one.experiment.clone(),
                     factors: one.factors.clone(),
                     metric: one.metric.clone(),
                     value: median(&values)?,
+                    trial_count: trials.len(),
+                    delay_line_limited_count: trials
+                        .iter()
+                        .filter(|trial| trial.is_delay_line_limited)
+                        .count(),
                 })
             })
             .collect();
         Self { id, span, cells }
     }
 
-    fn value(&self, cell: &RunCell) -> Option<f64> {
+    fn cell(&self, cell: &RunCell) -> Option<&RunCell> {
         let same = |other: &&RunCell| {
             (&other.experiment, &other.metric, &other.factors)
                 == (&cell.experiment, &cell.metric, &cell.factors)
         };
-        self.cells.iter().find(same).map(|other| other.value)
+        self.cells.iter().find(same)
     }
 }
 
@@ -107,8 +117,14 @@ pub(super) fn compare(base: &[Run], changed: &[Run], practical_ratio: f64) -> Co
         }
     }
     let all = order.len();
-    let mut cells: Vec<CellComparison> =
-        order.into_iter().filter_map(|cell| of_cell(cell, &in_time).compared()).collect();
+    let mut trials = [0, 0];
+    let mut cells: Vec<CellComparison> = Vec::new();
+    for cell in order {
+        let Some(compared) = of_cell(cell, &in_time).compared() else { continue };
+        let counts = tally(cell, &in_time).all;
+        trials = [trials[0] + counts[0], trials[1] + counts[1]];
+        cells.push(compared);
+    }
     let probabilities = adjusted(&cells, &[]);
     decide(&mut cells, &probabilities, practical_ratio, "runs");
     Comparison {
@@ -118,14 +134,17 @@ pub(super) fn compare(base: &[Run], changed: &[Run], practical_ratio: f64) -> Co
         practical_ratio,
         effects: Vec::new(),
         unmatched_count: all - cells.len(),
+        notices: delay_line::notice(&cells, trials)
+            .into_iter()
+            .chain(notices(base, changed, pairs(in_time.iter().map(|(_, second)| (*second, 0.0))).len()))
+            .collect(),
         cells,
-        notices: notices(base, changed, pairs(in_time.iter().map(|(_, second)| (*second, 0.0))).len()),
     }
 }
 
 fn of_cell<'a>(cell: &'a RunCell, in_time: &[(&Run, bool)]) -> CellPairs<'a> {
     let values: Vec<(bool, f64)> =
-        in_time.iter().filter_map(|(run, second)| Some((*second, run.value(cell)?))).collect();
+        in_time.iter().filter_map(|(run, second)| Some((*second, run.cell(cell)?.value))).collect();
     let side =
         |wanted: bool| values.iter().filter(|(second, _)| *second == wanted).map(|one| one.1).collect();
     CellPairs {
@@ -135,7 +154,19 @@ fn of_cell<'a>(cell: &'a RunCell, in_time: &[(&Run, bool)]) -> CellPairs<'a> {
         base: side(false),
         changed: side(true),
         pairs: pairs(values.iter().copied()),
+        delay_line_limited: tally(cell, in_time).limited,
     }
+}
+
+/// Trials of a cell on each side.
+fn tally(cell: &RunCell, in_time: &[(&Run, bool)]) -> Tally {
+    let mut tally = Tally::default();
+    for (run, second) in in_time {
+        let Some(cell) = run.cell(cell) else { continue };
+        tally.all[usize::from(*second)] += cell.trial_count;
+        tally.limited[usize::from(*second)] += cell.delay_line_limited_count;
+    }
+    tally
 }
 
 /// Runs of different sides that followed one another, each in one pair: what
@@ -180,7 +211,7 @@ fn notices(base: &[Run], changed: &[Run], pair_count: usize) -> Vec<Notice> {
     {
         add(
             "no-overlap",
-            "the two sides were measured one after the other: what the machine did in between is not told from \
+            "the two sides were measured one after the other: what the machine did in between cannot be separated from \
              the change; measure them in turn, with `study run STUDY --before COMMAND --after COMMAND` or by \
              alternating runs"
                 .to_owned(),

@@ -47,6 +47,7 @@ fn observation(level: &str, flows: u32, repetition: u32, value: f64, started: St
         metric: goodput(),
         repetition,
         value,
+        is_delay_line_limited: false,
         started,
     }
 }

@@ -16,6 +16,8 @@ pub(super) struct Observation {
     pub(super) metric: Compared,
     pub(super) repetition: u32,
     pub(super) value: f64,
+    /// A delay line of the lab, not the path that it models, was the limit.
+    pub(super) is_delay_line_limited: bool,
     /// Start of the trial, RFC 3339.
     pub(super) started: String,
 }
@@ -34,6 +36,7 @@ pub(super) fn read(reader: &Reader, metric: Option<&str>) -> Result<Vec<Observat
                 experiment: trial.experiment,
                 factors: trial.factors,
                 repetition: trial.repetition,
+                is_delay_line_limited: trial.delay_lines.iter().any(|line| line.relay_limited),
                 started: trial.started,
             });
         }

@@ -2,9 +2,12 @@
 
 use std::{path::Path, rc::Rc, sync::atomic::AtomicBool};
 
-use crate::common::{FakeTestbed, registry};
+use crate::common::{FakeTestbed, lab, registry};
 use clearstream_record::Reader;
-use clearstream_schema::flow::FlowConfig;
+use clearstream_schema::{
+    flow::FlowConfig,
+    lab::{DELAY_LINE_LIMIT_NOTICE, DelayLineStats},
+};
 use clearstream_study::{
     CellComparison, Comparison, PRACTICAL_RATIO, PlanOptions, RunRequest, Runner, Verdict, compare_levels,
     compare_runs, file,
@@ -37,8 +40,58 @@ fn record(folder: &Path, levels: &str, repetitions: u32, goodput: fn(usize, &Flo
         answer: Rc::new(move |place, config| Ok(goodput(place, config))),
         ..FakeTestbed::new()
     };
+    run(folder, request, bench)
+}
+
+fn run(folder: &Path, request: RunRequest, bench: FakeTestbed) -> Reader {
     Runner::start(folder, request, bench).unwrap().run(&AtomicBool::new(false), &mut |_| {}).unwrap();
     Reader::open(folder).unwrap()
+}
+
+/// A run in a lab whose delay line was the limit of every trial, or of none.
+fn in_lab(folder: &Path, is_limited: bool) -> Reader {
+    let text = STUDY.replace("LEVELS", THREE).replace("REPETITIONS", "2");
+    let request = RunRequest {
+        study: file::parse(&text, "mine.toml", &registry()).unwrap(),
+        options: PlanOptions { seed: 3, ..PlanOptions::default() },
+        registry: registry(),
+        program_version: String::new(),
+    };
+    let line = DelayLineStats { relay_limited: is_limited, ..DelayLineStats::default() };
+    run(folder, request, FakeTestbed { lab: Some(lab("wan")), line, ..FakeTestbed::new() })
+}
+
+#[test]
+fn trials_that_a_delay_line_limited_are_counted_for_each_side() {
+    let folder = TempDir::new().unwrap();
+    let limited = in_lab(&folder.path().join("limited"), true);
+    let healthy = in_lab(&folder.path().join("healthy"), false);
+    let of = |comparison: &Comparison| -> Vec<String> {
+        let notices = comparison.notices.iter().filter(|notice| notice.id == DELAY_LINE_LIMIT_NOTICE);
+        notices.map(|notice| notice.message.clone()).collect()
+    };
+    let runs = |base: &Reader, changed: &Reader| {
+        compare_runs(std::slice::from_ref(base), std::slice::from_ref(changed), None, PRACTICAL_RATIO)
+            .unwrap()
+    };
+    // Three windows, two repetitions each.
+    let one_side = runs(&limited, &healthy);
+    let [message] = of(&one_side).try_into().unwrap();
+    let counts =
+        "of 6 of 6 trials of the first side and of 0 of 6 of the second: all 3 cells compare this machine";
+    assert!(message.contains(counts), "{message}");
+    assert_eq!(one_side.notices[0].id, DELAY_LINE_LIMIT_NOTICE, "before all other notices");
+    let counts =
+        |cell: &CellComparison| (cell.base_delay_line_limited_count, cell.changed_delay_line_limited_count);
+    assert!(one_side.cells.iter().all(|cell| counts(cell) == (2, 0)));
+    assert_eq!(of(&runs(&healthy, &healthy)), Vec::<String>::new());
+    let json = serde_json::to_value(&runs(&healthy, &healthy).cells[0]).unwrap();
+    assert!(json.get("base_delay_line_limited_count").is_none(), "{json}");
+    // Two levels of one run.
+    let levels = compare_levels(&limited, "window=1MiB", "window=2MiB", None, PRACTICAL_RATIO).unwrap();
+    let [message] = of(&levels).try_into().unwrap();
+    assert!(message.contains("2 of 2 trials of the first side and of 2 of 2 of the second"), "{message}");
+    assert!(levels.cells.iter().all(CellComparison::is_delay_line_limited));
 }
 
 /// 20 Gb/s with a scatter of 1 %.

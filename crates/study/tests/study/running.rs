@@ -18,7 +18,8 @@ use clearstream_schema::{
     study::StudyFile,
 };
 use clearstream_study::{
-    EndReason, PlanOptions, RunEnd, RunRequest, Runner, SkipReason, Steering, StudyError, StudyEvent, file,
+    EndReason, Mode, PlanOptions, ResumeOptions, RunEnd, RunRequest, Runner, SkipReason, Steering,
+    StudyError, StudyEvent, file,
 };
 use clearstream_workload::TrialError;
 use tempfile::TempDir;
@@ -86,7 +87,10 @@ fn a_run_leaves_every_trial_with_its_samples() {
     assert!(reader.run().ended.is_some());
     assert!(reader.capture("client").is_some());
     assert!(reader.capture("server").is_none());
-    assert!(notices(&path).contains(&"capture-missing".to_owned()), "a missing capture is told, not fatal");
+    assert!(
+        notices(&path).contains(&"capture-missing".to_owned()),
+        "a missing capture is reported, not fatal"
+    );
 }
 
 #[test]
@@ -162,7 +166,7 @@ fn resuming_refuses_what_is_not_what_it_was_and_says_what() {
     assert!(message.contains("the server's set of cores was 0-1, is 0-47"), "{message}");
     let message = refused(None, FakeTestbed { lab: Some(lab("wan")), ..FakeTestbed::new() });
     assert!(message.contains("it ran on real hosts, not in the lab wan"), "{message}");
-    assert!(!message.contains("server"), "what did not change is not told: {message}");
+    assert!(!message.contains("server"), "what did not change is not named: {message}");
 }
 
 #[test]
@@ -263,7 +267,7 @@ fn the_lab_is_set_for_each_cell_and_put_back() {
         .collect();
     assert_eq!(sets.len(), 7);
     let (last, before) = sets.split_last().unwrap();
-    assert_eq!(*last, clearstream_study::Environment::default(), "put back at the end");
+    assert_eq!(*last, clearstream_study::Environment::default(), "restored at the end");
     assert!(before.iter().all(|set| set.mtu_bytes == Some(1500)));
     let off = before.iter().filter(|set| set.receive_steering == Some(Steering::Off)).count();
     assert_eq!(off, 3);
@@ -294,7 +298,7 @@ fn the_built_in_study_runs_through_on_a_bench_without_hosts() {
     let path = folder.path().join("run");
     let request = RunRequest {
         study: file::load("clearstream-40ge", &registry()).unwrap(),
-        options: PlanOptions { mode: clearstream_study::Mode::Quick, seed: 1, ..PlanOptions::default() },
+        options: PlanOptions { mode: Mode::Quick, seed: 1, ..PlanOptions::default() },
         registry: registry(),
         program_version: "0.1.0".to_owned(),
     };
@@ -388,4 +392,35 @@ fn too_few_repetitions_to_prove_anything_are_named_before_the_run_and_in_its_rec
     let runner =
         Runner::start(&folder.path().join("crossed"), request(&crossed), FakeTestbed::new()).unwrap();
     assert!(runner.plan().notices.is_empty(), "3 repetitions x 2 windows: {:?}", runner.plan().notices);
+}
+
+#[test]
+fn options_of_a_resumed_run_are_those_of_its_record() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("run");
+    run(&path, STUDY, &FakeTestbed::new());
+    let refused = |options: ResumeOptions| options.check(&path).unwrap_err().to_string();
+    // What is not given, and what is given as it was.
+    ResumeOptions::default().check(&path).unwrap();
+    let same = ResumeOptions { mode: Some(Mode::Standard), seed: Some(7), ..ResumeOptions::default() };
+    same.check(&path).unwrap();
+    let name = study().experiments[0].name.clone();
+    let other = ResumeOptions {
+        mode: Some(Mode::Quick),
+        seed: Some(8),
+        only: vec![name.clone()],
+        budget: Some("20min".parse().unwrap()),
+    };
+    let error = refused(other);
+    for part in [
+        "it ran in mode standard, not quick",
+        "it ran with --seed 7, not 8",
+        &format!("it ran all experiments, not --experiment {name}"),
+        "it ran without --budget",
+        "leave these options out",
+    ] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    let error = refused(ResumeOptions { seed: Some(0), ..ResumeOptions::default() });
+    assert!(error.contains("--seed 7, not 0;"), "only what differs: {error}");
 }

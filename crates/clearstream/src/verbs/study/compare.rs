@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clearstream_record::Reader;
-use clearstream_schema::record::TREATMENT;
+use clearstream_schema::{lab::DELAY_LINE_LIMIT_NOTICE, record::TREATMENT};
 use clearstream_study::{
     CellComparison, CompareError, Comparison, EffectComparison, LevelEffect, PRACTICAL_RATIO, Pairing,
     Verdict, compare_levels, compare_runs,
@@ -13,6 +13,9 @@ use crate::{
     exit::CommandError,
     output::{self, quantity, table::table, tune::fold},
 };
+
+/// Marks cells with trials that a delay line limited.
+const DELAY_LINE_MARK: &str = "+";
 
 /// Two levels of a run, or the runs of two sides.
 pub(super) fn run(
@@ -47,6 +50,9 @@ pub(super) fn treatments(reader: &Reader) -> Result<(), CommandError> {
         Err(CompareError::UnknownLevel { .. }) => return Ok(()),
         found => found.map_err(refused)?,
     };
+    for notice in comparison.notices.iter().filter(|notice| notice.id == DELAY_LINE_LIMIT_NOTICE) {
+        prose(&format!("note: {}", notice.message))?;
+    }
     for effect in &comparison.effects {
         // A level a line where the effect depends on one.
         sentence(effect).lines().try_for_each(prose)?;
@@ -84,6 +90,12 @@ fn show(comparison: &Comparison) -> Result<(), CommandError> {
         Pairing::Repetitions => "pairs:  trials of one repetition with the same other levels",
         Pairing::Runs => "pairs:  runs that followed one another",
     })?;
+    let (limits, notices): (Vec<_>, Vec<_>) =
+        comparison.notices.iter().partition(|notice| notice.id == DELAY_LINE_LIMIT_NOTICE);
+    // What the figures below are of is said before them.
+    for notice in limits {
+        prose(&format!("note: {}", notice.message))?;
+    }
     for effect in &comparison.effects {
         // A level a line where the effect depends on one.
         sentence(effect).lines().try_for_each(prose)?;
@@ -91,6 +103,11 @@ fn show(comparison: &Comparison) -> Result<(), CommandError> {
     if !comparison.cells.is_empty() {
         output::line("")?;
         output::line(&cells(&comparison.cells))?;
+    }
+    if comparison.cells.iter().any(CellComparison::is_delay_line_limited) {
+        prose(&format!(
+            "{DELAY_LINE_MARK} a delay line of the lab was the limit of some trials: compares this machine, not the path"
+        ))?;
     }
     if comparison.cells.iter().any(is_range) {
         output::line("* range of fewer than six pairs: proves nothing")?;
@@ -101,7 +118,7 @@ fn show(comparison: &Comparison) -> Result<(), CommandError> {
     if comparison.unmatched_count > 0 {
         output::line(&format!("{} cells have values on one side only", comparison.unmatched_count))?;
     }
-    for notice in &comparison.notices {
+    for notice in notices {
         prose(&format!("note: {}", notice.message))?;
     }
     Ok(())
@@ -124,7 +141,11 @@ fn cells(cells: &[CellComparison]) -> String {
                 .zip(cell.high_ratio)
                 .map_or_else(|| "-".to_owned(), |(low, high)| format!("{low:.2}-{high:.2}{mark}")),
             cell.pair_count.to_string(),
-            word(cell.verdict).to_owned(),
+            format!(
+                "{}{}",
+                word(cell.verdict),
+                if cell.is_delay_line_limited() { DELAY_LINE_MARK } else { "" }
+            ),
         ]
     };
     let header = ["cell", ">first", ">second", ">ratio", ">95 %", ">pairs", "verdict"];

@@ -19,7 +19,7 @@ pub(super) enum What {
     /// A next hop that is a given host and does not lead there.
     WrongGateway { route: usize, via: IpAddr, owner: usize, network: Prefix },
     /// A next hop that nobody has.
-    NobodyHas { route: usize, via: IpAddr, network: Prefix },
+    NobodyHas { route: usize, via: IpAddr, network: Prefix, evidence: Evidence },
     /// Is a gateway of the fabric, and lacks the address by which it is one.
     LacksAddress { via: IpAddr },
     /// Strict or loose source validation drops what arrives.
@@ -28,6 +28,17 @@ pub(super) enum What {
     NotOnLink { route: Option<usize>, interface: String, network: Prefix },
     /// Packets go round; the hosts in their order.
     Loop { route: Option<usize>, through: Vec<usize>, network: Prefix },
+}
+
+/// Why an address that no given host has is taken to be nobody's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Evidence {
+    /// The fabric names every gateway.
+    Fabric,
+    /// The gateways by which the other network answers were all given.
+    AllGiven,
+    /// A given gateway is left out of the route.
+    LeftOut,
 }
 
 /// Why, and at which host.

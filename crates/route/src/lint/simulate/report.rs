@@ -14,7 +14,7 @@ use clearstream_schema::{
 
 use super::{
     super::{View, With, finding, rules::filter_place, view::overlap, words},
-    causes::{Affected, Cause, Causes, What},
+    causes::{Affected, Cause, Causes, Evidence, What},
     classes::Classes,
     site::Site,
 };
@@ -99,7 +99,9 @@ impl<'s, 'a> Draft<'_, 's, 'a> {
             What::WrongGateway { route, via, owner, network } => {
                 self.wrong_gateway(*route, *via, *owner, *network)
             }
-            What::NobodyHas { route, via, network } => self.nobody_has(*route, *via, *network),
+            What::NobodyHas { route, via, network, evidence } => {
+                self.nobody_has(*route, *via, *network, *evidence)
+            }
             What::LacksAddress { via } => self.lacks_address(*via),
             What::Filtered { interface, network } => self.filtered(interface, *network),
             What::NotOnLink { route, interface, network } => self.not_on_link(*route, interface, *network),
@@ -234,11 +236,17 @@ impl<'s, 'a> Draft<'_, 's, 'a> {
             .sourced("ip-route(8); simulated")
     }
 
-    fn nobody_has(&self, route: usize, via: IpAddr, network: Prefix) -> Finding {
-        let (severity, who) = if self.site.facts.fabric.networks.is_empty() {
-            (Severity::Warning, "no host that was given has it, and a gateway that was is left out")
-        } else {
-            (Severity::Error, "no gateway of the fabric has it")
+    fn nobody_has(&self, route: usize, via: IpAddr, network: Prefix, evidence: Evidence) -> Finding {
+        let (severity, who) = match evidence {
+            Evidence::Fabric => (Severity::Error, "no gateway of the fabric has it".to_owned()),
+            Evidence::AllGiven => {
+                let gateways = format!("hosts on {network} answer by gateways that were all given");
+                (Severity::Error, format!("nobody has it ({gateways}, and none of them has it)"))
+            }
+            Evidence::LeftOut => {
+                let who = "no host that was given has it, and a gateway that was is left out";
+                (Severity::Warning, who.to_owned())
+            }
         };
         let message = format!("next hop {via}: {who}; it {}", self.who());
         let finding = self.broken(GATEWAY, "nobody-has-it", severity, message);
@@ -326,7 +334,7 @@ pub(super) fn duplicates(site: &Site<'_, '_>) -> Vec<Finding> {
         if !holders.iter().all(|(_, other)| overlap(*other, network)) {
             continue;
         }
-        // A gateway is known to others by its address; whoever else has it is wrong.
+        // A gateway is known to others by its address; another host with it is wrong.
         let is_gateway = |host: usize| site.is_gateway(host, address.is_ipv6());
         let is_accused = |(host, _): &&(usize, Prefix)| *host != first && !is_gateway(*host);
         let accused = holders.iter().rfind(is_accused).map_or(first, |(host, _)| *host);

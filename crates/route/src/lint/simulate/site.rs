@@ -183,6 +183,35 @@ impl<'s, 'a> Site<'s, 'a> {
         members.iter().filter(leads).map(|member| (member.host, member.address)).collect()
     }
 
+    /// Whether every gateway between two networks was given, as far as hosts on
+    /// `to` know: they have routes to `from`, and each next hop of these is a
+    /// given host that is on both.
+    pub(super) fn are_all_gateways_given(&self, from: Prefix, to: Prefix) -> bool {
+        let members = self.networks.get(&to).map_or(&[][..], Vec::as_slice);
+        let is_end = |host: &usize| !self.is_gateway(*host, to.address.is_ipv6()) && !self.is_on(*host, from);
+        let ends: BTreeSet<usize> = members.iter().map(|member| member.host).filter(is_end).collect();
+        let hops: BTreeSet<IpAddr> = ends.iter().flat_map(|host| self.hops_towards(*host, from)).collect();
+        let is_between = |via: &IpAddr| {
+            self.owners.get(via).is_some_and(|owners| owners.iter().any(|owner| self.is_on(*owner, from)))
+        };
+        !hops.is_empty() && hops.iter().all(is_between)
+    }
+
+    /// Next hops by which any table of a host leads to a network.
+    fn hops_towards(&self, host: usize, network: Prefix) -> Vec<IpAddr> {
+        let view = self.view(host);
+        let mut found = Vec::new();
+        for routes in view.tables.values() {
+            let covering = routes.iter().filter(|route| covers(route.destination, network));
+            let longest = covering.map(|route| route.destination.length).max().unwrap_or_default();
+            let used = routes
+                .iter()
+                .filter(|route| overlap(route.destination, network) && route.destination.length >= longest);
+            found.extend(used.flat_map(|route| view.hops(route)).map(|hop| hop.via));
+        }
+        found
+    }
+
     /// Whether fewer than half of the ends on a host's networks send by a next
     /// hop to a network, so that these, and not the next hop, are mistaken.
     pub(super) fn is_odd_choice(&self, sender: usize, via: IpAddr, network: Prefix) -> bool {

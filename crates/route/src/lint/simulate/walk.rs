@@ -11,7 +11,7 @@ use clearstream_schema::{prefix::Prefix, routing::RouteEntry};
 
 use super::{
     super::view::covers,
-    causes::{Cause, What},
+    causes::{Cause, Evidence, What},
     site::{Next, Site},
 };
 use crate::forwarding::{
@@ -365,13 +365,11 @@ impl<'a> Walker<'_, '_, 'a> {
         travel.stop(taken.sender, What::WrongGateway { route, via: taken.via, owner, network });
     }
 
-    /// A next hop that no given host has: nobody has it where the fabric knows
-    /// every gateway, or where a given gateway is left unused instead.
+    /// A next hop that no given host has.
     fn not_given(&self, travel: &mut Travel<'a>, taken: Taken<'a>) {
         let Taken { sender, via, .. } = taken;
         let network = travel.network;
-        let fabric = &self.site.facts.fabric;
-        if let Some(gateway) = fabric.gateway(via)
+        if let Some(gateway) = self.site.facts.fabric.gateway(via)
             && let Some(owner) =
                 self.site.facts.hosts.iter().position(|host| host.subject.name == gateway.name)
             && self.site.view(owner).knows_addresses(None, via)
@@ -379,21 +377,33 @@ impl<'a> Walker<'_, '_, 'a> {
             travel.stop(owner, What::LacksAddress { via });
             return;
         }
-        let is_nobodys = if fabric.networks.iter().any(|it| it.prefix.contains(via)) {
-            fabric.gateway(via).is_none()
-        } else {
-            let view = self.site.view(sender);
-            let used = taken.route.map(|route| view.hops(route)).unwrap_or_default();
-            let near = self.site.networks_of(sender).filter(|near| near.contains(via));
-            near.flat_map(|near| self.site.gateways_between(near, network))
-                .any(|(_, gateway)| !used.iter().any(|hop| hop.via == gateway))
-        };
-        match self.number_of(sender, taken.route) {
-            Some(route) if is_nobodys => travel.stop(sender, What::NobodyHas { route, via, network }),
+        match (self.number_of(sender, taken.route), self.evidence(taken, network)) {
+            (Some(route), Some(evidence)) => {
+                travel.stop(sender, What::NobodyHas { route, via, network, evidence });
+            }
             _ => {
                 travel.not_given.insert((via, sender));
             }
         }
+    }
+
+    /// Why a next hop that no given host has is nobody's; `None` where it may
+    /// be a host that was not given.
+    fn evidence(&self, taken: Taken<'a>, network: Prefix) -> Option<Evidence> {
+        let Taken { sender, via, .. } = taken;
+        let fabric = &self.site.facts.fabric;
+        if fabric.networks.iter().any(|it| it.prefix.contains(via)) {
+            return fabric.gateway(via).is_none().then_some(Evidence::Fabric);
+        }
+        let view = self.site.view(sender);
+        let used = taken.route.map(|route| view.hops(route)).unwrap_or_default();
+        let near: Vec<Prefix> = self.site.networks_of(sender).filter(|near| near.contains(via)).collect();
+        if near.iter().any(|near| self.site.are_all_gateways_given(*near, network)) {
+            return Some(Evidence::AllGiven);
+        }
+        let mut gateways = near.iter().flat_map(|near| self.site.gateways_between(*near, network));
+        let is_left_out = gateways.any(|(_, gateway)| !used.iter().any(|hop| hop.via == gateway));
+        is_left_out.then_some(Evidence::LeftOut)
     }
 
     /// A wider route takes what a route to part of the network leaves out to

@@ -127,7 +127,7 @@ proptest! {
         let fabric = made(gateways, path, multipath, rp_filter);
         let mut hosts = planned(&fabric);
         hosts.iter_mut().for_each(|host| host.is_whole = is_whole);
-        let known = (knows_fabric || what == Break::NobodyHasIt).then_some(&fabric);
+        let known = knows_fabric.then_some(&fabric);
         let grave = |hosts: &[Subject]| {
             let mut report = lint(hosts, known, &MuteList::default());
             // Without the fabric nobody knows that it is meant so; marks of a

@@ -4,6 +4,7 @@ mod broken;
 mod gateways;
 mod hosts;
 mod paths;
+mod reasons;
 mod several;
 mod tables;
 

@@ -2,10 +2,10 @@
 
 use super::*;
 
-const FORWARDING: &str = "net.ipv4.ip_forward = 1\n";
+pub(super) const FORWARDING: &str = "net.ipv4.ip_forward = 1\n";
 
 /// Two clients and two servers behind two gateways, one route for all.
-fn site() -> Vec<Subject> {
+pub(super) fn site() -> Vec<Subject> {
     let client = |at: u8| {
         let text = format!("address e0 10.1.0.{at}/24\nroute 10.2.0.0/24 via 10.1.0.1,10.1.0.2 dev e0\n");
         host(&format!("c{at}"), &format!("{text}net.ipv4.fib_multipath_hash_policy = 1\n"))
@@ -24,7 +24,7 @@ fn site() -> Vec<Subject> {
 }
 
 /// The site with one host's text changed.
-fn with(name: &str, from: &str, to: &str) -> Vec<Subject> {
+pub(super) fn with(name: &str, from: &str, to: &str) -> Vec<Subject> {
     let texts = [
         ("c11", "address e0 10.1.0.11/24\nroute 10.2.0.0/24 via 10.1.0.1,10.1.0.2 dev e0\nnet.ipv4.fib_multipath_hash_policy = 1\n".to_owned()),
         ("s201", "address e0 10.2.0.201/24\nroute 10.1.0.0/24 via 10.2.0.1,10.2.0.2 dev e0\nnet.ipv4.fib_multipath_hash_policy = 1\n".to_owned()),
@@ -182,7 +182,7 @@ fn packets_that_go_round() {
 fn an_address_that_two_hosts_have() {
     let twice = broken(&with("c11", "10.1.0.11/24", "10.1.0.12/24"));
     assert_eq!(twice, ["c12 address:contradiction:duplicate@1"]);
-    // Whoever has a gateway's address is not the gateway.
+    // Another host with a gateway's address is not the gateway.
     let of_gateway = broken(&with("c11", "10.1.0.11/24", "10.1.0.2/24"));
     assert!(of_gateway.contains(&"c11 address:contradiction:duplicate@1".to_owned()), "{of_gateway:?}");
     // Bridges of container engines have the same address everywhere.

@@ -1,0 +1,185 @@
+//! What each finding about a path says: severity, host, line, reason, and what to write.
+
+use super::{
+    paths::{FORWARDING, site, with},
+    *,
+};
+
+const ROUTE: &str = "route 10.2.0.0/24 via 10.1.0.1,10.1.0.2 dev e0\n";
+const BACK: &str = "route 10.1.0.0/24 via 10.2.0.1,10.2.0.2 dev e0\n";
+const HOPS: &str = "10.1.0.1,10.1.0.2";
+const NOBODY: &str = "gateway:routing:nobody-has-it";
+
+/// The finding of an id at a host, as `severity line: message -> advice`.
+fn said(hosts: &[Subject], name: &str, id: &str) -> Option<String> {
+    let report = look(hosts);
+    let mut found = report.findings.iter();
+    let found = found.find(|it| it.id == id && it.host.as_deref() == Some(name))?;
+    let line = found.place.as_ref().map_or(0, |place| place.line);
+    let advice = found.advice.as_deref().unwrap_or_default();
+    Some(format!("{:?} {line}: {} -> {advice}", found.severity, found.message))
+}
+
+#[test]
+fn every_broken_path_has_host_line_reason_and_correction() {
+    // Host, what is replaced, by what, id, severity and line, reason, correction.
+    for (name, from, to, id, place, reason, correction) in [
+        (
+            "c11",
+            ROUTE,
+            "",
+            "route:routing:no-route",
+            "Error 0:",
+            "no route to 10.2.0.0/24: cannot reach 2 addresses, first 10.2.0.201 of s201",
+            "ip route add 10.2.0.0/24 nexthop via 10.1.0.1 nexthop via 10.1.0.2",
+        ),
+        (
+            "c11",
+            "10.2.0.0/24",
+            "10.2.0.0/25",
+            "route:routing:leaves-hosts-out",
+            "Error 2:",
+            "10.2.0.0/25 is part of 10.2.0.0/24 only, and the rest has no route",
+            "write 10.2.0.0/24 in place of 10.2.0.0/25",
+        ),
+        (
+            "c11",
+            "via 10.1.0.1,10.1.0.2 dev e0",
+            "blackhole",
+            "route:routing:black-hole",
+            "Error 2:",
+            "what goes to 10.2.0.0/24 meets a blackhole route",
+            "delete it, or add a route that is more exact",
+        ),
+        (
+            "s201",
+            "via 10.2.0.1,10.2.0.2 dev e0",
+            "prohibit",
+            "route:routing:prohibit",
+            "Error 2:",
+            "what goes to 10.1.0.0/24 meets a prohibit route: cannot answer",
+            "ip route add 10.1.0.0/24 nexthop via 10.2.0.1 nexthop via 10.2.0.2",
+        ),
+        (
+            "s201",
+            BACK,
+            &format!("{BACK}rule priority 5 to 10.1.0.0/24 prohibit\n"),
+            "rule:routing:prohibit",
+            "Error 3:",
+            "what goes to 10.1.0.0/24 meets a prohibit rule",
+            "delete it",
+        ),
+        (
+            "c11",
+            HOPS,
+            "10.1.0.1,10.1.0.12",
+            "gateway:routing:wrong-host",
+            "Error 2:",
+            "10.1.0.12 is c12, which does not forward and is not on 10.2.0.0/24",
+            "10.1.0.2 (gw2)",
+        ),
+        (
+            "c11",
+            HOPS,
+            "10.1.0.1,10.1.0.77",
+            NOBODY,
+            "Error 2:",
+            "next hop 10.1.0.77: nobody has it",
+            "10.1.0.2 (gw2)",
+        ),
+        (
+            "c11",
+            "10.1.0.2 dev e0\n",
+            "10.1.0.2 dev e0 src 10.1.0.99\n",
+            "route:range:no-such-source",
+            "Error 2:",
+            "10.1.0.99",
+            "10.1.0.11",
+        ),
+        (
+            "c11",
+            "10.1.0.2 dev e0\n",
+            "10.1.0.2 dev e7\n",
+            "route:range:no-such-interface",
+            "Error 2:",
+            "e7",
+            "e0",
+        ),
+        (
+            "c11",
+            "10.1.0.11/24",
+            "10.1.0.2/24",
+            "address:contradiction:duplicate",
+            "Error 1:",
+            "10.1.0.2 is an address of gw2 too",
+            "give one of them another address",
+        ),
+        (
+            "gw1",
+            FORWARDING,
+            "net.ipv4.ip_forward = 0\n",
+            "net.ipv4.ip_forward:routing:gateway-does-not-forward",
+            "Error 3:",
+            "forward",
+            "ip_forward",
+        ),
+    ] {
+        let said = said(&with(name, from, to), name, id).unwrap_or_else(|| panic!("{id} of {name}"));
+        let (found, advice) = said.split_once(" -> ").unwrap();
+        assert!(found.starts_with(place) && found.contains(reason), "{id}: {said}");
+        assert!(advice.contains(correction), "{id}: {said}");
+    }
+}
+
+#[test]
+fn strict_filter_names_its_line_the_interface_and_both_corrections() {
+    let client = "address e0 10.1.0.11/24\nroute 10.2.0.0/24 via 10.1.0.1 dev e0\n";
+    let server = "address e0 10.2.0.201/24\naddress e1 10.3.0.201/24\n\
+                  route 10.1.0.0/24 via 10.3.0.1 dev e1\nnet.ipv4.conf.all.rp_filter = 1\n";
+    let gateway =
+        format!("address e0 10.1.0.1/24\naddress e1 10.2.0.1/24\naddress e2 10.3.0.1/24\n{FORWARDING}");
+    let hosts = [host("c1", client), host("s1", server), host("gw1", &gateway)];
+    let said = said(&hosts, "s1", "rp_filter:routing:will-drop").unwrap();
+    assert!(said.starts_with("Error 4: what arrives on e0 from 10.1.0.0/24 is dropped"), "{said}");
+    assert!(said.contains("lead the route back to 10.1.0.0/24 over e0, or set the filter"), "{said}");
+}
+
+#[test]
+fn next_hop_that_nobody_has_is_an_error_where_all_gateways_were_given() {
+    // In place of a gateway, and beside all of them.
+    for hops in ["10.1.0.1,10.1.0.77", "10.1.0.1,10.1.0.2,10.1.0.77"] {
+        let hosts = with("c11", HOPS, hops);
+        let said = said(&hosts, "c11", NOBODY).unwrap_or_else(|| panic!("{hops}"));
+        assert!(said.starts_with("Error 2: next hop 10.1.0.77: nobody has it"), "{said}");
+        assert_eq!(look(&hosts).missing, Vec::<String>::new());
+    }
+    // A gateway that was left out is all that is known: no route back says which there are.
+    let mut hosts = with("c11", HOPS, "10.1.0.1,10.1.0.77");
+    for at in [201, 202] {
+        let server = hosts.iter_mut().find(|host| host.name == format!("s{at}")).unwrap();
+        server.routing.routes.clear();
+    }
+    let said = said(&hosts, "c11", NOBODY).unwrap();
+    assert!(said.starts_with("Warning 2:"), "{said}");
+}
+
+#[test]
+fn next_hop_that_may_be_a_host_that_was_not_given_is_mentioned_once() {
+    // A third gateway that was not given, known to both sides.
+    let mut hosts = site();
+    for host in &mut hosts {
+        let third = match host.name.as_bytes()[0] {
+            b'c' => "10.1.0.77",
+            b's' => "10.2.0.77",
+            _ => continue,
+        };
+        let RouteAction::Gateways(hops) = &mut host.routing.routes[0].action else { unreachable!() };
+        hops.push(Hop { via: third.parse().unwrap(), ..hops[0].clone() });
+    }
+    let report = look(&hosts);
+    let grave: Vec<_> = report.findings.iter().filter(|it| it.severity > Severity::Warning).collect();
+    assert!(grave.is_empty(), "{grave:?}");
+    assert!(!ids(&report).iter().any(|id| id.starts_with(NOBODY)), "{:?}", ids(&report));
+    let not_given = report.missing.iter().filter(|it| it.contains("10.1.0.77") && it.contains("10.2.0.77"));
+    assert_eq!(not_given.count(), 1, "{:?}", report.missing);
+}
