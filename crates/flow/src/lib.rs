@@ -1,6 +1,6 @@
 //! Bulk goodput over TCP, UDP and MPTCP.
 //!
-//! - [`FlowAgent`] is the agent's side: it makes the data sockets, runs one
+//! - [`FlowAgent`] is the agent's side, which serves [`calls`]: it makes the data sockets, runs one
 //!   thread per flow and direction (module `data`) and one sampler beside
 //!   them (module `agent`). Data threads do nothing but transfers and relaxed
 //!   stores; everything else is the sampler's.
@@ -10,6 +10,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod agent;
+pub mod calls;
 mod check;
 mod controller;
 mod data;

@@ -1,15 +1,15 @@
 //! The bench of real runs: two agents, and perhaps the lab they are in.
 
-use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::atomic::AtomicBool, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::atomic::AtomicBool};
 
-use clearstream_control::{Peer, PeerError, encoding};
+use clearstream_control::{Peer, PeerError};
 use clearstream_flow::{FlowError, FlowEvent};
+use clearstream_host::calls::{Inspect, fetch_capture};
 use clearstream_lab::{LabError, RunningLab};
-use clearstream_probe::ProbeError;
 use clearstream_record::Side;
 use clearstream_schema::{
     CoreList,
-    control::{AgentEvent, Failure, FailureKind, Reply, Request},
+    control::{Failure, FailureKind},
     flow::{Direction, FlowConfig, FlowSummary, Notice},
     gateways::{GatewayConfig, GatewaySummary},
     host::HostReport,
@@ -216,35 +216,21 @@ impl Bench for PeerBench<'_> {
     fn describe(&mut self, side: Side) -> Result<HostReport, StudyError> {
         let in_lab = self.lab.is_some();
         let peer = self.peer(side);
-        match peer.request(Request::Inspect) {
-            Ok(Reply::Host(mut host)) => {
+        match peer.call(&Inspect {}) {
+            Ok(mut host) => {
                 // A lab's hosts are called as its file calls them.
                 if in_lab {
                     host.name = peer.name().to_owned();
                 }
                 Ok(host)
             }
-            Ok(_) => Err(StudyError::Lost { reason: format!("{}: no answer to inspect", peer.name()) }),
             Err(PeerError::Refused { name, failure }) => Err(StudyError::Describe { host: name, failure }),
             Err(error) => Err(StudyError::Lost { reason: error.to_string() }),
         }
     }
 
     fn capture(&mut self, side: Side) -> Result<Vec<u8>, TrialError> {
-        let peer = self.peer(side);
-        peer.request(Request::Capture).map_err(peer_error)?;
-        let mut bundle = Vec::new();
-        // The parts were sent before the answer: they are there already.
-        while let Some(event) = peer.next_event(Duration::ZERO).map_err(peer_error)? {
-            if let AgentEvent::CaptureChunk { base64 } = event {
-                let part = encoding::from_base64(&base64).map_err(|error| Failure {
-                    kind: FailureKind::Internal,
-                    message: format!("{}: garbled capture: {error}", peer.name()),
-                })?;
-                bundle.extend(part);
-            }
-        }
-        Ok(bundle)
+        fetch_capture(self.peer(side)).map_err(peer_error)
     }
 
     fn lab(&self) -> Option<&LabFile> {
@@ -291,12 +277,7 @@ impl Bench for PeerBench<'_> {
     fn probe(&mut self, config: &ProbeConfig, stop: &AtomicBool) -> Result<ProbeSummary, TrialError> {
         let (client_address, server_address) = self.addresses();
         clearstream_probe::run(self.client, self.server, client_address, server_address, config, stop)
-            .map_err(|error| match error {
-                ProbeError::Peer(error) => peer_error(error),
-                ProbeError::Unexpected { .. } => {
-                    Failure { kind: FailureKind::Internal, message: error.to_string() }.into()
-                }
-            })
+            .map_err(peer_error)
     }
 
     fn gateways(&mut self, config: &GatewayConfig, stop: &AtomicBool) -> Result<GatewaySummary, TrialError> {
@@ -324,6 +305,10 @@ fn peer_error(error: PeerError) -> TrialError {
         PeerError::Refused { failure, name } => {
             Failure { kind: failure.kind, message: format!("{name}: {}", failure.message) }.into()
         }
+        // Both are there: the next trial may need none of that.
+        error @ PeerError::Skew { .. } => {
+            Failure { kind: FailureKind::Internal, message: error.to_string() }.into()
+        }
         error => TrialError::lost(error.to_string()),
     }
 }
@@ -345,9 +330,6 @@ fn flow_error(error: FlowError) -> TrialError {
         FlowError::PeerLost { source, .. } => TrialError::lost(source.to_string()),
         FlowError::Failed { name, failure, .. } => {
             Failure { kind: failure.kind, message: format!("{name}: {}", failure.message) }.into()
-        }
-        FlowError::Unexpected { .. } => {
-            Failure { kind: FailureKind::Internal, message: error.to_string() }.into()
         }
     }
 }

@@ -9,8 +9,10 @@
 //!   exchange ([`workload`]) over the queue pairs that carry data ([`lanes`]): as
 //!   many messages as pass ([`traffic`]), or one after the other ([`latency`]).
 //! - [`perftest`] is the exchange of perftest's programs, both roles.
-//! - [`server`] listens, and gives each peer who it wants.
+//! - [`server`] listens, and gives each peer who it wants; [`agent`] opens one for a
+//!   controller.
 
+pub mod agent;
 pub mod agreement;
 pub mod channel;
 pub mod error;

@@ -7,9 +7,8 @@ use std::{
 
 use clearstream_schema::{
     fabric::{HashPolicy, ReturnPath},
-    proof::{CrossingProof, LostAt, ProofFinding},
+    proof::{CrossingProof, LostAt, ProofFinding, WireOutcome},
     tune::Severity,
-    wire::WireOutcome,
 };
 
 use super::{

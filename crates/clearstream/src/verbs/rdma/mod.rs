@@ -8,15 +8,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use clap::Subcommand;
 use clearstream_control::{Peer, encoding};
-use clearstream_schema::{
-    control::{Reply, Request},
-    rdma::RdmaOperation,
-};
+use clearstream_schema::rdma::RdmaOperation;
 
 use crate::{
     endpoints::{agent_command, resolve},
     exit::CommandError,
-    rdma::{RdmaError, agreement::Cookie},
+    rdma::{agent::Serve, agreement::Cookie},
 };
 
 /// RDMA over TCP in software: ping, bandwidth, latency. No card, no module.
@@ -91,8 +88,6 @@ fn own_far_end() -> Result<Target, CommandError> {
     let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let cookie: Cookie = rand::random();
     let named = clearstream_schema::control::Cookie(encoding::hex(&cookie));
-    match agent.request(Request::RdmaServe { address, cookie: Some(named), peer: Some(address) })? {
-        Reply::RdmaListening { address } => Ok(Target { address, cookie: Some(cookie), _own: Some(agent) }),
-        other => Err(RdmaError::Fault(format!("the far end answered {other:?}")).into()),
-    }
+    let listening = agent.call(&Serve { address, cookie: Some(named), peer: Some(address) })?;
+    Ok(Target { address: listening.address, cookie: Some(cookie), _own: Some(agent) })
 }
