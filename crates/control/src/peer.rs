@@ -22,6 +22,7 @@ use crate::{
     agent::serve_link,
     call::{Call, CallEvent, Shutdown},
     child::AgentChild,
+    encoding::printable,
     error::{PeerError, StartCause},
     link::{Link, Next, Transport},
     message::{Body, Event, Hello, Outcome},
@@ -34,6 +35,8 @@ use crate::{
 const SPAWN_TIMEOUT: Duration = Duration::from_secs(125);
 /// How long an agent that was told to end may take.
 const SHUTDOWN: Duration = Duration::from_secs(2);
+/// Characters of an error that quotes what an agent sent.
+const SHOWN_ERROR_CHARS: usize = 300;
 /// How often one who waits for a busy daemon or an answer may give up.
 const WAIT_STEP: Duration = Duration::from_millis(250);
 
@@ -326,7 +329,7 @@ impl Identity {
             what: what.to_owned(),
             theirs: format!("clearstream {} on {}", self.hello.version, self.hello.host),
             ours: format!("clearstream {} on {}", ours.version, ours.host),
-            reason: error.to_string(),
+            reason: printable(&error.to_string(), SHOWN_ERROR_CHARS),
         }
     }
 }

@@ -14,6 +14,7 @@ use clearstream_schema::{
 
 use crate::{
     call::{Call, Shutdown},
+    encoding::printable,
     event::EventSender,
     message::Body,
     session::own_hello,
@@ -21,6 +22,8 @@ use crate::{
 
 /// Characters of an unknown name that are repeated to the controller and the log.
 const SHOWN_NAME_CHARS: usize = 60;
+/// The same of an error, which quotes what a controller sent.
+const SHOWN_ERROR_CHARS: usize = 300;
 
 /// An engine's part of an agent. It is dropped when the session ends, however it
 /// ends: what it owns must end with it.
@@ -168,7 +171,7 @@ impl<S> fmt::Debug for Registration<S> {
 }
 
 fn unknown(name: &str) -> Failure {
-    let name: String = name.chars().take(SHOWN_NAME_CHARS).flat_map(char::escape_debug).collect();
+    let name = printable(name, SHOWN_NAME_CHARS);
     let own = own_hello();
     let message = format!(
         "clearstream {} on {} knows no call `{name}`: install the same version on both hosts",
@@ -178,6 +181,7 @@ fn unknown(name: &str) -> Failure {
 }
 
 fn malformed(name: &str, error: &serde_json::Error) -> Failure {
+    let error = printable(&error.to_string(), SHOWN_ERROR_CHARS);
     let own = own_hello();
     let message = format!(
         "clearstream {} on {} cannot read this `{name}`: {error}; install the same version on both hosts",

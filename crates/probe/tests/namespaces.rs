@@ -17,7 +17,7 @@ use std::{
 };
 
 use clearstream_control::{Peer, Services, memory_pair};
-use clearstream_probe::{ProbeAgent, Responder, measure, run};
+use clearstream_probe::{ProbeAgent, Responder, run};
 use clearstream_schema::{
     TimeSpan,
     control::Cookie,
