@@ -5,10 +5,10 @@
 use std::time::{Duration, Instant};
 
 use clearstream_control::{
+    message::Message,
     pairing::Pairing,
     session::{HELLO_TIMEOUT, Role, Session, own_hello},
 };
-use clearstream_schema::control::Message;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {

@@ -15,7 +15,6 @@ use clearstream_lab::{LabError, LabErrorKind};
 use clearstream_netlink::NetlinkError;
 use clearstream_place::{PlaceError, steering::SteeringError};
 use clearstream_plan::PlanError;
-use clearstream_probe::ProbeError;
 use clearstream_rdma::RdmaError;
 use clearstream_record::RecordError;
 use clearstream_report::ReportError;
@@ -94,9 +93,6 @@ pub enum CommandError {
     /// A flow test.
     #[error(transparent)]
     Flow(#[from] FlowError),
-    /// A probe.
-    #[error(transparent)]
-    Probe(#[from] ProbeError),
     /// A plan.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -180,12 +176,10 @@ impl CommandError {
                 ServeError::Panicked => ExitCode::Internal,
             },
             Self::Flow(error) => flow(error),
-            Self::Probe(error) => probe(error),
             Self::Plan(error) => plan(error),
             Self::Proof(error) => match error {
                 ProofError::Peer(error) => peer(error),
                 ProofError::Flow(error) => flow(error),
-                ProofError::Unexpected { .. } => ExitCode::Internal,
                 ProofError::Nothing(_) => ExitCode::Usage,
             },
             Self::Gather(error) => gather(error),
@@ -282,7 +276,7 @@ fn peer(error: &PeerError) -> ExitCode {
         PeerError::Pairing { .. } | PeerError::Version { .. } => ExitCode::Refused,
         PeerError::Lost { .. } => ExitCode::PeerLost,
         PeerError::Refused { failure: reason, .. } => failure(reason),
-        PeerError::Protocol { .. } => ExitCode::Internal,
+        PeerError::Skew { .. } | PeerError::Protocol { .. } => ExitCode::Internal,
         PeerError::Stopped { .. } => ExitCode::Interrupted,
     }
 }
@@ -324,18 +318,10 @@ fn record(error: &RecordError) -> ExitCode {
     }
 }
 
-fn probe(error: &ProbeError) -> ExitCode {
-    match error {
-        ProbeError::Peer(error) => peer(error),
-        ProbeError::Unexpected { .. } => ExitCode::Internal,
-    }
-}
-
 fn gather(error: &GatherError) -> ExitCode {
     match error {
         GatherError::Peer(error) => peer(error),
         GatherError::Flow(error) => flow(error),
-        GatherError::Unexpected { .. } => ExitCode::Internal,
     }
 }
 
@@ -346,7 +332,6 @@ fn improve(error: &ImproveError) -> ExitCode {
         ImproveError::Diagnose(error) => gather(error),
         ImproveError::InForce { .. } => ExitCode::Partial,
         ImproveError::Option(_) | ImproveError::TooFewPairs { .. } => ExitCode::Usage,
-        ImproveError::Unexpected { .. } => ExitCode::Internal,
     }
 }
 
@@ -428,7 +413,6 @@ fn flow(error: &FlowError) -> ExitCode {
         FlowError::Invalid(reason) | FlowError::Failed { failure: reason, .. } => failure(reason),
         FlowError::Peer(error) => peer(error),
         FlowError::PeerLost { .. } => ExitCode::PeerLost,
-        FlowError::Unexpected { .. } => ExitCode::Internal,
     }
 }
 

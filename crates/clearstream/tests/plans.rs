@@ -7,10 +7,10 @@ mod common;
 use std::{fs, process::Command, time::Duration};
 
 use clearstream_control::spawn;
-use clearstream_schema::{
-    control::{Reply, Request},
-    plan::{Effect, JournalState, PLAN_SCHEMA, Plan, PlanHost, PlanReply, PlanRequest, Setting, Step},
+use clearstream_plan::calls::{
+    Applied, Apply, ApplyPending, History, Keep, Read, Recover, Revert, Reverted, Verify,
 };
+use clearstream_schema::plan::{Effect, JournalState, PLAN_SCHEMA, Plan, PlanHost, Setting, Step};
 use common::{Lab, clearstream, eventually, finish, program, run, signal};
 
 fn plan() -> Plan {
@@ -84,26 +84,18 @@ fn root_an_agent_carries_plans_out() {
     command.args(["lab", "exec", &lab.0, "here", "--"]).arg(program()).arg("agent");
     command.env("CLEARSTREAM_PLANS", folder.path().join("plans"));
     let mut peer = spawn(command, "here").unwrap();
-    let mut ask = |request: PlanRequest| match peer.request(Request::Plan(request)).unwrap() {
-        Reply::Plan(reply) => reply,
-        other => panic!("{other:?}"),
-    };
     let (plan, before) = (plan(), shown(&lab));
-    let PlanReply::Applied { journal: Some(journal), changed_count: 3 } =
-        ask(PlanRequest::Apply(plan.clone()))
-    else {
-        panic!("three settings were to be changed")
-    };
-    let PlanReply::Values(values) = ask(PlanRequest::Read(vec![plan.steps[0].setting.clone()])) else {
-        panic!("values were asked for")
-    };
-    assert_eq!(values[0].1, "4096 262144 67108864");
-    let PlanReply::Verified(verification) = ask(PlanRequest::Verify(plan)) else { panic!("asked to verify") };
+    let Applied { journal, changed_count } = peer.call(&Apply { plan: plan.clone() }).unwrap();
+    let journal = journal.unwrap();
+    assert_eq!(changed_count, 3);
+    let read = peer.call(&Read { settings: vec![plan.steps[0].setting.clone()] }).unwrap();
+    assert_eq!(read.values[0].1, "4096 262144 67108864");
+    let verification = peer.call(&Verify { plan }).unwrap();
     assert!(verification.checks.iter().all(|check| check.holds), "{verification:?}");
-    let PlanReply::History(entries) = ask(PlanRequest::History) else { panic!("history was asked for") };
+    let entries = peer.call(&History {}).unwrap().journals;
     assert_eq!((entries[0].state, entries[0].here), (JournalState::Applied, true));
-    assert_eq!(ask(PlanRequest::Recover), PlanReply::Recovered(Vec::new()));
-    assert_eq!(ask(PlanRequest::Revert { journal, force: false }), PlanReply::Reverted { restored_count: 3 });
+    assert_eq!(peer.call(&Recover {}).unwrap().journals, []);
+    assert_eq!(peer.call(&Revert { journal, force: false }), Ok(Reverted { restored_count: 3 }));
     assert_eq!(shown(&lab), before);
     peer.shutdown();
 }
@@ -129,7 +121,7 @@ fn root_an_agent_refuses_routes_that_cut_its_controller_off() {
             reason: "a test".to_owned(),
             effect: Effect::Now,
         }];
-        peer.request(Request::Plan(PlanRequest::Apply(plan)))
+        peer.call(&Apply { plan })
     };
     let routes = || run(&["lab", "exec", &lab.0, "here", "--", "ip", "route"]).ok().to_owned();
     let before = routes();
@@ -137,11 +129,8 @@ fn root_an_agent_refuses_routes_that_cut_its_controller_off() {
     assert!(refused.contains("nothing was changed: it would cut the ssh session from 10.0.0.2"), "{refused}");
     assert!(refused.contains("clearstream route apply"), "{refused}");
     assert_eq!(routes(), before);
-    let Reply::Plan(PlanReply::Applied { journal: Some(_), changed_count: 1 }) =
-        apply("198.51.100.0/24").unwrap()
-    else {
-        panic!("one route was to be made")
-    };
+    let applied = apply("198.51.100.0/24").unwrap();
+    assert!(applied.journal.is_some() && applied.changed_count == 1, "{applied:?}");
     assert!(routes().contains("blackhole 198.51.100.0/24"), "{}", routes());
     peer.shutdown();
 }
@@ -180,11 +169,9 @@ fn root_a_change_under_test_goes_with_its_tester() {
         command.args(["lab", "exec", &lab.0, "here", "--"]).arg(program()).arg("agent");
         command.env("CLEARSTREAM_PLANS", &plans);
         let mut peer = spawn(command, "here").unwrap();
-        let applied = peer.request(Request::Plan(PlanRequest::ApplyPending(plan()))).unwrap();
-        let Reply::Plan(PlanReply::Applied { journal: Some(journal), changed_count: 3 }) = applied else {
-            panic!("{applied:?}")
-        };
-        (peer, journal)
+        let applied = peer.call(&ApplyPending { plan: plan() }).unwrap();
+        assert_eq!(applied.changed_count, 3);
+        (peer, applied.journal.unwrap())
     };
     let tune = |words: &[&str]| {
         let here = ["lab", "exec", &lab.0, "here", "--", program().to_str().unwrap(), "tune"];
@@ -231,9 +218,9 @@ fn root_a_change_under_test_goes_with_its_tester() {
     is_restored();
     // Kept, it stays.
     let (mut peer, journal) = begin();
-    let keep = PlanRequest::Keep { journal: journal.clone() };
-    assert_eq!(peer.request(Request::Plan(keep.clone())).unwrap(), Reply::Plan(PlanReply::Kept));
-    assert!(peer.request(Request::Plan(keep)).is_err(), "it is not under test any more");
+    let keep = Keep { journal: journal.clone() };
+    peer.call(&keep).unwrap();
+    assert!(peer.call(&keep).is_err(), "it is not under test any more");
     peer.shutdown();
     assert!(tune(&["recover"]).ok().contains("nothing was interrupted"));
     assert!(shown(&lab).contains("67108864"));

@@ -1,5 +1,5 @@
-//! What controllers may do: the table of SECURITY.md against the requests that
-//! there are, a hostile paired controller against a daemon that runs as root, and
+//! What controllers may do: the table of SECURITY.md against the calls that
+//! are served, a hostile paired controller against a daemon that runs as root, and
 //! strangers against what an agent opens for RDMA.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
@@ -11,7 +11,7 @@ mod rights {
 }
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fs,
     io::{Read as _, Write as _},
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream},
@@ -20,39 +20,25 @@ use std::{
     time::Duration,
 };
 
-use clearstream::endpoints::agent_command;
+use clearstream::{agent, endpoints::agent_command};
 use clearstream_control::{Peer, PeerError, encoding, spawn};
+use clearstream_rdma::Serve;
 use clearstream_schema::{
     TimeSpan,
-    control::{Cookie, FailureKind, Reply, Request},
-    plan::PlanRequest,
+    control::{Cookie, FailureKind},
     rdma::{RdmaConfig, RdmaOperation},
     scope::Right,
-    wire::RouteRequest,
 };
 use rights::requests::samples;
-use schemars::{JsonSchema, schema_for};
 
-/// Names of an enum's variants as they are on the wire.
-fn variants<T: JsonSchema>() -> BTreeSet<String> {
-    let schema = schema_for!(T);
-    let mut found = BTreeSet::new();
-    for variant in schema.as_value()["oneOf"].as_array().unwrap() {
-        let names = variant["enum"].as_array().into_iter().flatten().chain(variant.get("const"));
-        found.extend(names.map(|name| name.as_str().unwrap().to_owned()));
-        found.extend(variant["properties"].as_object().into_iter().flat_map(|fields| fields.keys().cloned()));
+/// Every call that an agent serves and the right that it needs; none is there twice.
+fn served() -> BTreeMap<&'static str, Right> {
+    let mut found = BTreeMap::new();
+    for (name, right) in agent::services().calls() {
+        assert!(found.insert(name, right).is_none(), "{name} is registered twice");
     }
-    assert!(!found.is_empty(), "the schema of the enum was not understood");
+    assert!(found.len() > 20, "{found:?}");
     found
-}
-
-/// Every request of the protocol, by the name that the table uses.
-fn protocol() -> BTreeSet<String> {
-    let mut names = variants::<Request>();
-    assert!(names.remove("plan") && names.remove("route"));
-    names.extend(variants::<PlanRequest>().iter().map(|name| format!("plan {name}")));
-    names.extend(variants::<RouteRequest>().iter().map(|name| format!("route {name}")));
-    names
 }
 
 /// Rows of the table of requests in SECURITY.md: name and scope.
@@ -73,21 +59,19 @@ fn table() -> BTreeMap<String, String> {
 }
 
 #[test]
-fn the_table_of_security_md_has_every_request_with_its_scope() {
-    let table = table();
-    assert_eq!(table.keys().cloned().collect::<BTreeSet<_>>(), protocol());
-    let mut sampled = BTreeSet::new();
-    for request in samples() {
-        let (name, right) = request.needs();
-        assert_eq!(table[name], right.to_string(), "{name}");
-        sampled.insert(name.to_owned());
-    }
-    assert_eq!(sampled, protocol(), "the hostile controller of the test sends every request");
+fn the_table_of_security_md_has_every_call_with_its_scope() {
+    let (served, table) = (served(), table());
+    let words: BTreeMap<&str, String> =
+        served.iter().map(|(name, right)| (*name, right.to_string())).collect();
+    let written: BTreeMap<&str, String> =
+        table.iter().map(|(name, scope)| (name.as_str(), scope.clone())).collect();
+    assert_eq!(written, words, "SECURITY.md and what an agent serves");
+    let sampled: BTreeMap<&str, Right> = samples().iter().map(|sample| (sample.name, sample.needs)).collect();
+    assert_eq!(sampled, served, "the hostile controller of the test sends every call");
     // What can change the host, by name, so that a mistake in both is seen too.
     let change: Vec<&str> =
         table.iter().filter(|(_, scope)| *scope == "change").map(|(name, _)| name.as_str()).collect();
     assert_eq!(change, ["plan apply", "plan apply-pending", "plan keep", "plan recover", "plan revert"]);
-    assert_eq!(Right::Change.to_string(), "change");
 }
 
 /// An agent on standard streams that is the far end of RDMA tests.
@@ -100,10 +84,8 @@ fn far_end(cookie: [u8; 16]) -> (Peer, SocketAddr) {
     let mut agent = spawn(command, "far end").unwrap();
     let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let cookie = Some(Cookie(encoding::hex(&cookie)));
-    match agent.request(Request::RdmaServe { address, cookie, peer: Some(address) }).unwrap() {
-        Reply::RdmaListening { address } => (agent, address),
-        other => panic!("{other:?}"),
-    }
+    let listening = agent.call(&Serve { address, cookie, peer: Some(address) }).unwrap();
+    (agent, listening.address)
 }
 
 /// A connection request of MPA revision 1 (RFC 5044, section 7.1) with CRC.
@@ -192,7 +174,7 @@ fn nothing_is_opened_for_rdma_without_a_cookie_and_a_peer() {
         (hex("no hexadecimal"), Some(address), "16 bytes"),
         (hex(&"0".repeat(32)), None, "no address"),
     ] {
-        let error = agent.request(Request::RdmaServe { address, cookie, peer }).unwrap_err();
+        let error = agent.call(&Serve { address, cookie, peer }).unwrap_err();
         let PeerError::Refused { failure, .. } = error else { panic!("{error}") };
         assert!(failure.kind == FailureKind::Invalid && failure.message.contains(part), "{failure}");
     }

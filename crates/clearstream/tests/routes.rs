@@ -13,10 +13,7 @@ use std::{
 };
 
 use clearstream_control::spawn;
-use clearstream_schema::{
-    control::{Reply, Request},
-    plan::{PlanReply, PlanRequest},
-};
+use clearstream_plan::calls::{Revert, Reverted};
 use common::{Lab, Run, clearstream, eventually, finish, program, run};
 use serde_json::{Value, json};
 
@@ -321,15 +318,12 @@ fn root_plans_and_journals_with_routes_have_one_guard() {
     let after = here.shown();
     tune(&["revert", journal]).refused(4, &["cut the ssh session from 10.9.0.77", "--force"]);
     let mut agent = spawn(here.command(&["agent"], session), "here").unwrap();
-    let revert = PlanRequest::Revert { journal: journal.to_owned(), force: true };
-    let refused = agent.request(Request::Plan(revert.clone())).unwrap_err().to_string();
+    let revert = Revert { journal: journal.to_owned(), force: true };
+    let refused = agent.call(&revert).unwrap_err().to_string();
     assert!(refused.contains("it would cut the ssh session from 10.9.0.77"), "{refused}");
     assert_eq!(here.shown(), after);
     here.exec("here", "ip route add default via 10.0.0.2 proto dhcp");
-    assert_eq!(
-        agent.request(Request::Plan(revert)).unwrap(),
-        Reply::Plan(PlanReply::Reverted { restored_count: 1 })
-    );
+    assert_eq!(agent.call(&revert), Ok(Reverted { restored_count: 1 }));
     assert_eq!(here.shown(), before);
     agent.shutdown();
 }

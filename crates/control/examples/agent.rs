@@ -1,34 +1,33 @@
-//! The smallest useful agent: says which process it is, and can be kept busy.
+//! The smallest useful agent: returns which process it is, and can be kept busy.
 //! The tests of processes that die run it.
 #![allow(clippy::print_stderr)] // a program, not an engine
 
 use std::{process, thread, time::Duration};
 
-use clearstream_control::{EventSender, Handler, agent::serve_stdio};
-use clearstream_schema::{
-    control::{Failure, FailureKind, Reply, Request},
-    host::HostReport,
-};
+use clearstream_control::{Registration, Service, Services, agent::serve_stdio};
+
+#[path = "common/calls.rs"]
+mod calls;
+
+use calls::{ProcessId, StayBusy};
 
 struct Small;
 
-impl Handler for Small {
-    fn handle(&mut self, request: Request, _: &EventSender) -> Result<Reply, Failure> {
-        match request {
-            Request::Inspect => {
-                Ok(Reply::Host(HostReport { name: process::id().to_string(), ..HostReport::default() }))
-            }
+impl Service for Small {
+    fn register(calls: &mut Registration<Self>) {
+        calls
+            .on(|_, ProcessId {}, _| Ok(process::id()))
             // Busy for longer than anybody waits, deaf to everything.
-            Request::FlowStart { .. } => loop {
-                thread::sleep(Duration::from_secs(3600));
-            },
-            _ => Err(Failure { kind: FailureKind::Unsupported, message: "not in this example".into() }),
-        }
+            .on(|_, StayBusy {}, _| {
+                loop {
+                    thread::sleep(Duration::from_secs(3600));
+                }
+            });
     }
 }
 
 fn main() {
-    if let Err(end) = serve_stdio(Small) {
+    if let Err(end) = serve_stdio(Services::new().with(Small)) {
         // Standard output belongs to the protocol; what is said here reaches
         // the controller's messages.
         eprintln!("agent: {end}");

@@ -1,6 +1,6 @@
-//! The agent's side: requests go to a [`Handler`] that runs apart from the
-//! session, so that the session stays alive while a request takes long, and
-//! ends at once when the controller is gone.
+//! The agent's side: requests go to [`Services`] on a thread apart from the
+//! session, so that the session stays alive while a call takes long, and ends at
+//! once when the controller is gone.
 
 use std::{
     fs::File,
@@ -12,55 +12,50 @@ use std::{
         mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use clearstream_schema::control::{Failure, FailureKind, Message, Outcome, Reply, Request};
+use clearstream_schema::control::{Failure, FailureKind};
 
 use crate::{
+    call::{Call, Done, Shutdown},
     event::EventSender,
     link::{Link, Next, Shared, Transport},
+    message::{Body, Message, Outcome},
+    service::{CallContext, Controller, Refusal, Services},
     session::{HELLO_TIMEOUT, Incoming, Role, SessionEnd, own_hello},
 };
 
-/// How often a handler that has no request is given the chance to act.
-pub const IDLE_INTERVAL: Duration = Duration::from_millis(200);
-/// How long a handler may take to end after its controller has gone: with
+/// How long services may take to end after their controller has gone: with
 /// [`crate::session::SILENCE`] before it, everything is over within 5 s.
-pub const HANDLER_GRACE: Duration = Duration::from_millis(500);
+pub const SERVICES_GRACE: Duration = Duration::from_millis(500);
 
-/// Bytes of a capture that go into one event, before base64: a quarter of a frame.
-pub const CAPTURE_CHUNK_BYTES: usize = 192 << 10;
+/// Reports a request that no service has seen.
+pub(crate) type OnRefused = Box<dyn Fn(&Failure) + Send>;
 
-/// What an agent can do. One handler serves one session and is dropped when
-/// the session ends, however it ends: what it owns must end with it.
-pub trait Handler: Send {
-    /// Answers a request. Requests come one after the other.
-    fn handle(&mut self, request: Request, events: &EventSender) -> Result<Reply, Failure>;
-
-    /// Called about every [`IDLE_INTERVAL`] while there is no request.
-    fn idle(&mut self, events: &EventSender) {
-        let _ = events;
-    }
+/// Who speaks with an agent.
+pub(crate) struct Caller {
+    /// Who came over TLS; nobody else is limited by a scope.
+    pub(crate) controller: Option<Controller>,
+    /// For a log.
+    pub(crate) on_refused: OnRefused,
 }
 
-impl Handler for Box<dyn Handler> {
-    fn handle(&mut self, request: Request, events: &EventSender) -> Result<Reply, Failure> {
-        self.as_mut().handle(request, events)
-    }
-    fn idle(&mut self, events: &EventSender) {
-        self.as_mut().idle(events);
+impl Caller {
+    /// Whoever started the agent.
+    fn starter() -> Self {
+        Self { controller: None, on_refused: Box::new(|_| {}) }
     }
 }
 
 /// Serves one controller over this process's standard input and output and
 /// returns when it has gone: by `Shutdown`, by end of file, or by silence.
-/// The process should end then; a handler that is still busy after
-/// [`HANDLER_GRACE`] ends with it.
+/// The process should end then; a call that still runs after
+/// [`SERVICES_GRACE`] ends with it.
 ///
 /// # Errors
 /// How the session ended, unless it ended in order.
-pub fn serve_stdio(handler: impl Handler + 'static) -> Result<(), SessionEnd> {
+pub fn serve_stdio(services: Services) -> Result<(), SessionEnd> {
     if io::stdin().is_terminal() {
         let reason = "an agent is started by a controller, never by hand: try `clearstream flow HOST`";
         return Err(SessionEnd::Transport(reason.to_owned()));
@@ -71,7 +66,7 @@ pub fn serve_stdio(handler: impl Handler + 'static) -> Result<(), SessionEnd> {
         Link::start(Role::Agent, own_hello(), HELLO_TIMEOUT, Transport::pipes(reader, writer))
     };
     let link = open().map_err(|error| SessionEnd::Transport(error.to_string()))?;
-    match serve_link(link, handler).end {
+    match serve_link(link, services).end {
         SessionEnd::Closed | SessionEnd::Goodbye { .. } | SessionEnd::EndOfStream { inside_frame: false } => {
             Ok(())
         }
@@ -83,18 +78,18 @@ pub fn serve_stdio(handler: impl Handler + 'static) -> Result<(), SessionEnd> {
 pub(crate) struct Served {
     /// Why it ended.
     pub(crate) end: SessionEnd,
-    /// Gives something once the handler has been dropped, if it has not yet.
-    pub(crate) handler_busy: Option<Receiver<()>>,
+    /// Gives something once the services have been dropped, if they have not yet.
+    pub(crate) busy: Option<Receiver<()>>,
 }
 
-/// Serves one session from its `Hello` on.
-pub(crate) fn serve_link(link: Link, handler: impl Handler + 'static) -> Served {
+/// Serves whoever started this agent, from its `Hello` on.
+pub(crate) fn serve_link(link: Link, services: Services) -> Served {
     match await_hello(&link) {
         Ok(()) => {
             link.say(&Message::Ready);
-            serve_requests(&link, handler)
+            serve_requests(&link, services, Caller::starter())
         }
-        Err(end) => Served { end, handler_busy: None },
+        Err(end) => Served { end, busy: None },
     }
 }
 
@@ -108,12 +103,12 @@ pub(crate) fn await_hello(link: &Link) -> Result<(), SessionEnd> {
 }
 
 /// Serves requests until the session ends.
-pub(crate) fn serve_requests(link: &Link, handler: impl Handler + 'static) -> Served {
+pub(crate) fn serve_requests(link: &Link, services: Services, caller: Caller) -> Served {
     let (requests, inbox) = channel();
-    let (dropped, handler_busy) = channel();
+    let (dropped, busy) = channel();
     let shared = Arc::clone(link.shared());
     let worker = thread::Builder::new().name("agent".into()).spawn(move || {
-        work(handler, &inbox, &shared);
+        work(services, &caller, &inbox, &shared);
         // The controller may be gone for long; nobody needs to know then.
         let _ = dropped.send(());
     });
@@ -122,24 +117,31 @@ pub(crate) fn serve_requests(link: &Link, handler: impl Handler + 'static) -> Se
     }
     let end = pass_requests(link, &requests);
     drop(requests);
-    let handler_busy = match handler_busy.recv_timeout(HANDLER_GRACE) {
-        Err(RecvTimeoutError::Timeout) => Some(handler_busy),
+    let busy = match busy.recv_timeout(SERVICES_GRACE) {
+        Err(RecvTimeoutError::Timeout) => Some(busy),
         Ok(()) | Err(RecvTimeoutError::Disconnected) => None,
     };
-    Served { end, handler_busy }
+    Served { end, busy }
 }
 
-fn pass_requests(link: &Link, requests: &Sender<(u64, Request)>) -> SessionEnd {
+/// A request on its way to the services.
+struct Request {
+    id: u64,
+    name: String,
+    body: Body,
+}
+
+fn pass_requests(link: &Link, requests: &Sender<Request>) -> SessionEnd {
     loop {
         match link.next(None) {
-            Some(Next::Message(Incoming::Request { id, request })) if *request == Request::Shutdown => {
-                link.shared().with(|state, now| {
-                    state.session.reply(id, Outcome::Done(Box::new(Reply::Empty)), now);
-                });
+            Some(Next::Message(Incoming::Request { id, name, .. })) if name == Shutdown::NAME => {
+                // An empty object has a form in JSON.
+                let outcome = Body::of(&Done {}).map(Outcome::Done);
+                link.shared().with(|state, now| outcome.map(|done| state.session.reply(id, done, now)).ok());
                 link.close("the agent was told to end", None);
             }
-            Some(Next::Message(Incoming::Request { id, request })) => {
-                if requests.send((id, *request)).is_err() {
+            Some(Next::Message(Incoming::Request { id, name, body })) => {
+                if requests.send(Request { id, name, body }).is_err() {
                     link.close("the agent has failed", Some(FailureKind::Internal));
                 }
             }
@@ -150,32 +152,29 @@ fn pass_requests(link: &Link, requests: &Sender<(u64, Request)>) -> SessionEnd {
     }
 }
 
-/// The handler's thread: ends, and drops the handler, when the session has.
-fn work(mut handler: impl Handler, inbox: &Receiver<(u64, Request)>, shared: &Arc<Shared>) {
+/// The services' thread: ends, and drops them, when the session has.
+fn work(services: Services, caller: &Caller, inbox: &Receiver<Request>, shared: &Arc<Shared>) {
     let events = EventSender::new(Arc::clone(shared));
-    let mut next_idle = Instant::now() + IDLE_INTERVAL;
-    loop {
-        match inbox.recv_timeout(next_idle.saturating_duration_since(Instant::now())) {
-            // Asked for, but the controller has gone meanwhile.
-            Ok(_) if !events.is_open() => return,
-            Ok((id, request)) => {
-                let answer = catch_unwind(AssertUnwindSafe(|| handler.handle(request, &events)));
-                let outcome = match answer {
-                    Ok(Ok(reply)) => Outcome::Done(Box::new(reply)),
-                    Ok(Err(failure)) => Outcome::Failed(failure),
-                    Err(_) => Outcome::Failed(Failure {
-                        kind: FailureKind::Internal,
-                        message: "the agent failed inside; please report it with the agent's last messages"
-                            .to_owned(),
-                    }),
-                };
-                shared.with(|state, now| state.session.reply(id, outcome, now));
-            }
-            Err(RecvTimeoutError::Timeout) => {
-                handler.idle(&events);
-                next_idle = Instant::now() + IDLE_INTERVAL;
-            }
-            Err(RecvTimeoutError::Disconnected) => return,
+    let context = CallContext::new(&events, caller.controller.as_ref());
+    while let Ok(Request { id, name, body }) = inbox.recv() {
+        // Requested, but the controller has gone meanwhile.
+        if !events.is_open() {
+            return;
         }
+        let served = catch_unwind(AssertUnwindSafe(|| services.serve(&name, &body, &context)));
+        let outcome = match served {
+            Ok(Ok(reply)) => Outcome::Done(reply),
+            Ok(Err(Refusal::Served(failure))) => Outcome::Failed(failure),
+            Ok(Err(Refusal::Unserved(failure))) => {
+                (caller.on_refused)(&failure);
+                Outcome::Failed(failure)
+            }
+            Err(_) => Outcome::Failed(Failure {
+                kind: FailureKind::Internal,
+                message: "the agent failed inside; please report it with the agent's last messages"
+                    .to_owned(),
+            }),
+        };
+        shared.with(|state, now| state.session.reply(id, outcome, now));
     }
 }

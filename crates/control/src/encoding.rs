@@ -46,6 +46,19 @@ pub(crate) fn from_base64_url(text: &str) -> Result<Vec<u8>, EncodingError> {
     decode(&BASE64URL_NOPAD, "base64url", text)
 }
 
+/// Text that the other side chose, as a log or a terminal may show it: at most so
+/// many characters, and nothing that would not print.
+pub(crate) fn printable(text: &str, most_chars: usize) -> String {
+    let mut shown = String::new();
+    for character in text.chars().take(most_chars) {
+        match character {
+            '"' | '\'' | '\\' => shown.push(character),
+            _ => shown.extend(character.escape_debug()),
+        }
+    }
+    shown
+}
+
 fn decode(
     encoding: &data_encoding::Encoding,
     expected: &'static str,
@@ -69,6 +82,13 @@ mod tests {
         }
         assert_eq!(hex(b"foobar"), "666f6f626172");
         assert_eq!(from_hex("666F6F626172").unwrap(), b"foobar");
+    }
+
+    #[test]
+    fn text_of_others_prints_and_ends() {
+        assert_eq!(printable("unknown variant `größe`, \"x\"", 100), "unknown variant `größe`, \"x\"");
+        assert_eq!(printable("a\n\u{1b}[2J\u{202e}b\0", 100), r"a\n\u{1b}[2J\u{202e}b\0");
+        assert_eq!(printable(&"x".repeat(1000), 7), "xxxxxxx");
     }
 
     #[test]

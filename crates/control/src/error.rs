@@ -49,6 +49,22 @@ pub enum PeerError {
         /// Both versions and what to install.
         message: String,
     },
+    /// The two programs agree on the protocol, but not on the form of what one sent.
+    #[error(
+        "{name}: the {what} of {theirs} cannot be read by {ours} ({reason}): install the same version on both"
+    )]
+    Skew {
+        /// The peer.
+        name: String,
+        /// Which reply or event.
+        what: String,
+        /// Version and host of the agent.
+        theirs: String,
+        /// Version and host of this side.
+        ours: String,
+        /// What does not fit.
+        reason: String,
+    },
     /// The other end does not keep to the protocol.
     #[error("{name}: the other end is not a clearstream agent or is faulty: {reason}")]
     Protocol {

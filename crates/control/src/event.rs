@@ -1,17 +1,22 @@
-//! How an engine on the agent's side says things by itself, without ever
-//! being held up for ever by a slow controller.
+//! How an engine on the agent's side sends events, without ever being held up for
+//! ever by a slow controller.
 
-use std::sync::{
-    Arc,
-    mpsc::{Receiver, Sender, channel},
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender, channel},
+    },
 };
 
-use clearstream_schema::control::{AgentEvent, Message};
+use crate::{
+    call::{CallEvent, Delivery},
+    link::Shared,
+    message::{Event, Message},
+};
 
-use crate::link::Shared;
-
-/// Bytes that may wait to be sent before intervals are dropped and chunks of
-/// a capture have to wait.
+/// Bytes that may wait to be sent before droppable events are dropped and parts of
+/// something large have to wait.
 pub const QUEUE_BYTES: usize = 8 << 20;
 
 /// Sends events to the controller; cheap to clone and to hand to threads.
@@ -21,7 +26,13 @@ pub struct EventSender(Target);
 #[derive(Clone)]
 enum Target {
     Session(Arc<Shared>),
-    Channel(Sender<AgentEvent>),
+    Channel(Sender<Event>),
+}
+
+impl fmt::Debug for EventSender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventSender").field("is_open", &self.is_open()).finish()
+    }
 }
 
 impl EventSender {
@@ -29,27 +40,28 @@ impl EventSender {
         Self(Target::Session(shared))
     }
 
-    /// A sender without a session, for handlers that are driven by hand.
-    pub fn channel() -> (Self, Receiver<AgentEvent>) {
+    /// A sender without a session, for services that are driven by hand.
+    pub fn channel() -> (Self, Receiver<Event>) {
         let (sender, receiver) = channel();
         (Self(Target::Channel(sender)), receiver)
     }
 
     /// Sends an event; nothing happens when the session is over.
     ///
-    /// When more than [`QUEUE_BYTES`] wait for a slow controller, intervals
-    /// are dropped and counted (the controller gets `EventsDropped`), chunks
-    /// of a capture wait for room, and all other events, of which there are
-    /// few per test, are queued all the same.
-    pub fn send(&self, event: AgentEvent) {
-        match &self.0 {
+    /// When more than [`QUEUE_BYTES`] wait for a slow controller, its
+    /// [`Delivery`] decides; what was dropped is counted, and the controller is
+    /// told with the next event.
+    pub fn send<E: CallEvent>(&self, event: &E) {
+        match (&self.0, Event::of(event)) {
             // The receiver may have seen enough.
-            Target::Channel(sender) => drop(sender.send(event)),
-            Target::Session(shared) => send(shared, event),
+            (Target::Channel(sender), Ok(event)) => drop(sender.send(event)),
+            (Target::Channel(_), Err(_)) => {}
+            (Target::Session(shared), Ok(event)) => send(shared, E::DELIVERY, event),
+            (Target::Session(shared), Err(_)) => shared.with(|state, _| state.dropped_count += 1),
         }
     }
 
-    /// False once the controller has gone: nobody listens, so a long request
+    /// False once the controller has gone: nobody listens, so a long call
     /// should end.
     pub fn is_open(&self) -> bool {
         match &self.0 {
@@ -59,28 +71,25 @@ impl EventSender {
     }
 }
 
-fn send(shared: &Shared, event: AgentEvent) {
-    let patient = matches!(event, AgentEvent::CaptureChunk { .. });
-    let droppable = matches!(event, AgentEvent::FlowInterval { .. });
-    if patient {
+fn send(shared: &Shared, delivery: Delivery, event: Event) {
+    if delivery == Delivery::WaitsForRoom {
         shared.wait(None, |state| {
             (state.session.end().is_some() || state.session.outgoing_bytes() < QUEUE_BYTES).then_some(())
         });
     }
     shared.with(|state, now| {
         let full = state.session.outgoing_bytes() >= QUEUE_BYTES;
-        if full && droppable {
+        if full && delivery == Delivery::Droppable {
             state.dropped_count += 1;
             return;
         }
         if state.dropped_count > 0 {
             let count = std::mem::take(&mut state.dropped_count);
-            let notice = Message::Event(AgentEvent::EventsDropped { count });
             // Short messages always fit into a frame.
-            drop(state.session.send(&notice, now));
+            drop(state.session.send(&Message::EventsDropped { count }, now));
         }
         if state.session.send(&Message::Event(event), now).is_err() {
-            // Too long for a frame: it is lost, and that is told with the next.
+            // Too long for a frame: it is lost, and counted with the next.
             state.dropped_count += 1;
         }
     });

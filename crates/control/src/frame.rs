@@ -2,7 +2,7 @@
 //! of JSON. A length above the limit is refused before anything is allocated
 //! for it; memory grows only by what has really arrived.
 
-use clearstream_schema::control::Message;
+use crate::message::Message;
 
 /// Largest content of a frame in bytes. A host report of a large server is
 /// some hundred KiB; captures are cut into chunks of at most 256 KiB.

@@ -5,30 +5,39 @@
 //!   [`frame`] its framing.
 //! - [`Peer`] is a controller's handle on an agent, made by [`spawn`] (also
 //!   for [`ssh_command`]), [`tls::connect`] and [`memory_pair`].
-//! - [`Handler`] is what an agent can do; [`agent::serve_stdio`] or a
-//!   [`tls::Server`] serve it.
+//! - [`Call`] is what a controller may call at an agent, with the reply to it, and
+//!   [`CallEvent`] what an agent sends by itself; engines define theirs and
+//!   register them as a [`Service`].
+//! - [`Services`] are what an agent serves, by [`agent::serve_stdio`] or a
+//!   [`tls::Server`].
 //! - [`pairing`] decides which hosts may talk over TLS.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod agent;
+mod call;
 mod child;
 pub mod encoding;
 mod error;
 mod event;
 pub mod frame;
 mod link;
+pub mod message;
 pub mod pairing;
 mod peer;
 #[cfg(test)]
 mod peer_tests;
 pub mod rate;
+mod service;
 pub mod session;
 mod ssh;
+#[cfg(test)]
+mod test_calls;
 pub mod tls;
 
-pub use agent::Handler;
+pub use call::{Call, CallEvent, Delivery, Done, Shutdown};
 pub use error::{PeerError, StartCause};
 pub use event::{EventSender, QUEUE_BYTES};
-pub use peer::{OnWait, Peer, memory_pair, spawn};
+pub use peer::{OnWait, Peer, PeerEvent, memory_pair, spawn};
+pub use service::{CallContext, Controller, Registration, Service, Services};
 pub use ssh::ssh_command;

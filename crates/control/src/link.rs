@@ -12,9 +12,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_schema::control::{FailureKind, Hello, Message};
+use clearstream_schema::control::FailureKind;
 
-use crate::session::{Incoming, KEEP_ALIVE, Role, Session, SessionEnd};
+use crate::{
+    message::{Hello, Message},
+    session::{Incoming, KEEP_ALIVE, Role, Session, SessionEnd},
+};
 
 /// How long the last words may take to leave before the way is closed.
 const LINGER: Duration = Duration::from_millis(300);
@@ -58,7 +61,7 @@ pub(crate) struct Shared {
 /// The session and what surrounds it.
 pub(crate) struct State {
     pub(crate) session: Session,
-    /// Droppable events that found no room since the last `EventsDropped`.
+    /// Events that found no room since the last `EventsDropped`.
     pub(crate) dropped_count: u64,
     /// The writer has sent everything that it will ever send.
     writer_done: bool,

@@ -5,21 +5,28 @@ use std::{
     ops::ControlFlow,
     os::unix::net::UnixStream,
     process::Command,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
 
 use clearstream_schema::{
-    control::{AgentEvent, Failure, FailureKind, Hello, Outcome, Reply, Request},
+    control::{Failure, FailureKind},
     failure::limit,
 };
 
 use crate::{
-    agent::{Handler, serve_link},
+    agent::serve_link,
+    call::{Call, CallEvent, Shutdown},
     child::AgentChild,
+    encoding::printable,
     error::{PeerError, StartCause},
     link::{Link, Next, Transport},
+    message::{Body, Event, Hello, Outcome},
+    service::Services,
     session::{EVENT_BYTES, HELLO_TIMEOUT, Incoming, Role, SessionEnd, own_hello},
 };
 
@@ -28,20 +35,36 @@ use crate::{
 const SPAWN_TIMEOUT: Duration = Duration::from_secs(125);
 /// How long an agent that was told to end may take.
 const SHUTDOWN: Duration = Duration::from_secs(2);
+/// Characters of an error that quotes what an agent sent.
+const SHOWN_ERROR_CHARS: usize = 300;
 /// How often one who waits for a busy daemon or an answer may give up.
 const WAIT_STEP: Duration = Duration::from_millis(250);
 
 /// A controller's handle on an agent. Dropping it ends the agent.
 pub struct Peer {
-    name: String,
+    identity: Arc<Identity>,
     program: String,
-    hello: Hello,
-    events: VecDeque<(AgentEvent, usize)>,
+    events: VecDeque<(Event, usize)>,
     event_bytes: usize,
+    /// Events that were dropped here, beside those that the session dropped.
     dropped_count: u64,
     // Order matters: the link says goodbye before the child is waited for.
     link: Link,
     child: Option<AgentChild>,
+}
+
+/// Who the agent is.
+#[derive(Debug)]
+struct Identity {
+    name: String,
+    hello: Hello,
+}
+
+/// An event of an agent.
+#[derive(Debug, Clone)]
+pub struct PeerEvent {
+    event: Event,
+    source: Arc<Identity>,
 }
 
 /// What a caller thinks of waiting for a busy agent: called now and then with
@@ -71,11 +94,11 @@ pub fn spawn(command: Command, name: impl Into<String>) -> Result<Peer, PeerErro
 }
 
 /// A peer whose agent is a thread of this process, for tests and for trying a
-/// handler: the same session over a pair of sockets in memory.
+/// service: the same session over a pair of sockets in memory.
 ///
 /// # Errors
 /// When sockets or threads cannot be had.
-pub fn memory_pair(handler: impl Handler + 'static) -> Result<Peer, PeerError> {
+pub fn memory_pair(services: Services) -> Result<Peer, PeerError> {
     let fail = |error: std::io::Error| PeerError::Start {
         name: "memory".to_owned(),
         cause: StartCause::Other,
@@ -87,7 +110,7 @@ pub fn memory_pair(handler: impl Handler + 'static) -> Result<Peer, PeerError> {
         .map_err(fail)?;
     thread::Builder::new()
         .name("memory-agent".into())
-        .spawn(move || drop(serve_link(link, handler)))
+        .spawn(move || drop(serve_link(link, services)))
         .map_err(fail)?;
     let transport = Transport::unix(ours).map_err(fail)?;
     Peer::open("memory".into(), String::new(), transport, None, HELLO_TIMEOUT, &mut |_| {
@@ -97,7 +120,7 @@ pub fn memory_pair(handler: impl Handler + 'static) -> Result<Peer, PeerError> {
 
 impl std::fmt::Debug for Peer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Peer").field("name", &self.name).field("hello", &self.hello).finish_non_exhaustive()
+        f.debug_struct("Peer").field("identity", &self.identity).finish_non_exhaustive()
     }
 }
 
@@ -141,9 +164,8 @@ impl Peer {
             }
         };
         Ok(Self {
-            name,
+            identity: Arc::new(Identity { name, hello }),
             program,
-            hello,
             events: VecDeque::new(),
             event_bytes: 0,
             dropped_count: 0,
@@ -154,46 +176,54 @@ impl Peer {
 
     /// What messages call this peer.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.identity.name
     }
 
     /// What the agent said of itself: versions and host name.
     pub fn hello(&self) -> &Hello {
-        &self.hello
+        &self.identity.hello
     }
 
-    /// Asks the agent for something and waits for its answer, however long it
-    /// takes while the agent shows signs of life. Events that come meanwhile
-    /// are kept for [`Peer::next_event`].
+    /// Calls the agent and waits for its reply, however long it takes while the
+    /// agent shows signs of life. Events that come meanwhile are kept for
+    /// [`Peer::next_event`].
     ///
     /// # Errors
-    /// [`PeerError::Refused`] with the agent's reason, else how it was lost.
-    pub fn request(&mut self, request: Request) -> Result<Reply, PeerError> {
-        self.request_unless(request, &AtomicBool::new(false))
+    /// [`PeerError::Refused`] with the agent's reason, [`PeerError::Skew`] for a
+    /// reply of another version, else how it was lost.
+    pub fn call<C: Call>(&mut self, call: &C) -> Result<C::Reply, PeerError> {
+        self.call_unless(call, &AtomicBool::new(false))
     }
 
-    /// As [`Peer::request`], but gives up when `stop` is raised. The agent goes
-    /// on with what it was asked for, and its answer is thrown away.
+    /// As [`Peer::call`], but gives up when `stop` is raised. The agent goes on with
+    /// the call, and its reply is thrown away.
     ///
     /// # Errors
-    /// As [`Peer::request`], and [`PeerError::Stopped`].
-    pub fn request_unless(&mut self, request: Request, stop: &AtomicBool) -> Result<Reply, PeerError> {
-        let asked = self.link.shared().with(|state, now| state.session.request(request, now));
-        let id = asked.map_err(|error| PeerError::Refused {
-            name: self.name.clone(),
-            failure: Failure { kind: FailureKind::Invalid, message: error.to_string() },
-        })?;
+    /// As [`Peer::call`], and [`PeerError::Stopped`].
+    pub fn call_unless<C: Call>(&mut self, call: &C, stop: &AtomicBool) -> Result<C::Reply, PeerError> {
+        let body = Body::of(call).map_err(|error| self.invalid(error.to_string()))?;
+        let reply = self.call_by_name(C::NAME, body, stop)?;
+        reply.read().map_err(|error| self.identity.skew(&format!("reply to `{}`", C::NAME), &error))
+    }
+
+    /// As [`Peer::call_unless`] for a call that is known by its name only.
+    ///
+    /// # Errors
+    /// As [`Peer::call_unless`].
+    pub fn call_by_name(&mut self, name: &str, body: Body, stop: &AtomicBool) -> Result<Body, PeerError> {
+        let sent = self.link.shared().with(|state, now| state.session.request(name, body, now));
+        let id = sent.map_err(|error| self.invalid(error.to_string()))?;
         loop {
             if stop.load(Ordering::Relaxed) {
                 let reason = "the answer to a request was not waited for".to_owned();
-                return Err(PeerError::Stopped { name: self.name.clone(), reason });
+                return Err(PeerError::Stopped { name: self.name().to_owned(), reason });
             }
             match self.link.next(Some(Instant::now() + WAIT_STEP)) {
                 Some(Next::Message(Incoming::Reply { id: answered, outcome })) if answered == id => {
                     return match outcome {
-                        Outcome::Done(reply) => Ok(*reply),
+                        Outcome::Done(reply) => Ok(reply),
                         Outcome::Failed(failure) => {
-                            Err(PeerError::Refused { name: self.name.clone(), failure })
+                            Err(PeerError::Refused { name: self.name().to_owned(), failure })
                         }
                     };
                 }
@@ -209,16 +239,37 @@ impl Peer {
     ///
     /// # Errors
     /// How the agent was lost.
-    pub fn next_event(&mut self, timeout: Duration) -> Result<Option<AgentEvent>, PeerError> {
+    pub fn next_event(&mut self, timeout: Duration) -> Result<Option<PeerEvent>, PeerError> {
+        self.next_event_where(timeout, |_| true)
+    }
+
+    /// The next event of one type, as [`Peer::next_event`]; others are kept.
+    ///
+    /// # Errors
+    /// How the agent was lost, and [`PeerError::Skew`].
+    pub fn next_event_of<E: CallEvent>(&mut self, timeout: Duration) -> Result<Option<E>, PeerError> {
+        match self.next_event_where(timeout, Event::is::<E>)? {
+            Some(event) => event.read(),
+            None => Ok(None),
+        }
+    }
+
+    fn next_event_where(
+        &mut self,
+        timeout: Duration,
+        wanted: impl Fn(&Event) -> bool,
+    ) -> Result<Option<PeerEvent>, PeerError> {
         let until = Instant::now() + timeout;
+        // Events before this place are not wanted.
+        let mut place = 0;
         loop {
-            if let Some((event, bytes)) = self.events.pop_front() {
-                self.event_bytes -= bytes;
-                return Ok(Some(event));
-            }
-            if self.dropped_count > 0 {
-                let count = std::mem::take(&mut self.dropped_count);
-                return Ok(Some(AgentEvent::EventsDropped { count }));
+            while let Some((event, bytes)) = self.events.get(place) {
+                if wanted(event) {
+                    self.event_bytes -= bytes;
+                    let source = Arc::clone(&self.identity);
+                    return Ok(self.events.remove(place).map(|(event, _)| PeerEvent { event, source }));
+                }
+                place += 1;
             }
             match self.link.next(Some(until)) {
                 Some(Next::Message(message)) => self.keep(message),
@@ -228,10 +279,16 @@ impl Peer {
         }
     }
 
+    /// Droppable events that were dropped since the session began, because one side
+    /// was too slow: their series have gaps.
+    pub fn dropped_event_count(&self) -> u64 {
+        self.link.shared().lock().session.dropped_event_count().saturating_add(self.dropped_count)
+    }
+
     /// Ends the agent in order and waits for it, at most for some seconds.
     pub fn shutdown(mut self) {
         // An agent that cannot answer any more is ended by the drop.
-        drop(self.request(Request::Shutdown));
+        drop(self.call(&Shutdown {}));
         if let Some(child) = &mut self.child {
             child.end(SHUTDOWN);
         }
@@ -242,8 +299,7 @@ impl Peer {
         let Incoming::Event { event, frame_bytes } = message else {
             return;
         };
-        let droppable = matches!(event, AgentEvent::FlowInterval { .. });
-        if droppable && self.event_bytes >= EVENT_BYTES {
+        if event.droppable && self.event_bytes >= EVENT_BYTES {
             self.dropped_count += 1;
             return;
         }
@@ -256,6 +312,43 @@ impl Peer {
 
     fn lost(&mut self, end: SessionEnd) -> PeerError {
         let words = self.child.as_mut().map(|child| child.last_words(&self.program, &end));
-        PeerError::from_end(&self.name, end, true, words)
+        PeerError::from_end(self.name(), end, true, words)
+    }
+
+    fn invalid(&self, message: String) -> PeerError {
+        let failure = Failure { kind: FailureKind::Invalid, message };
+        PeerError::Refused { name: self.name().to_owned(), failure }
+    }
+}
+
+impl Identity {
+    fn skew(&self, what: &str, error: &serde_json::Error) -> PeerError {
+        let ours = own_hello();
+        PeerError::Skew {
+            name: self.name.clone(),
+            what: what.to_owned(),
+            theirs: format!("clearstream {} on {}", self.hello.version, self.hello.host),
+            ours: format!("clearstream {} on {}", ours.version, ours.host),
+            reason: printable(&error.to_string(), SHOWN_ERROR_CHARS),
+        }
+    }
+}
+
+impl PeerEvent {
+    /// Reads it as an event of this type; `None` when it is of another.
+    ///
+    /// # Errors
+    /// [`PeerError::Skew`] when an event of this name has another form.
+    pub fn read<E: CallEvent>(&self) -> Result<Option<E>, PeerError> {
+        if !self.event.is::<E>() {
+            return Ok(None);
+        }
+        let read = self.event.body.read().map(Some);
+        read.map_err(|error| self.source.skew(&format!("event `{}`", E::NAME), &error))
+    }
+
+    /// Whether it is an event of this type.
+    pub fn is<E: CallEvent>(&self) -> bool {
+        self.event.is::<E>()
     }
 }

@@ -5,8 +5,7 @@ use std::{
     ops::ControlFlow,
     os::unix::net::UnixStream,
     sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::AtomicBool,
         mpsc::{Sender, channel},
     },
     thread,
@@ -14,21 +13,40 @@ use std::{
 };
 
 use clearstream_schema::{
-    control::{AgentEvent, Failure, FailureKind, Hello, Message, Reply, Request},
-    flow::SideInterval,
+    control::{Failure, FailureKind},
+    scope::Right,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::{
-    EventSender, Handler, Peer, PeerError, StartCause,
+    Call, CallContext, Done, EventSender, Peer, PeerError, Registration, Service, Services, StartCause,
     agent::serve_link,
     event::QUEUE_BYTES,
     frame::{Decoder, FRAME_LIMIT, encode},
     link::{Link, Transport},
     memory_pair,
+    message::{Event, Hello, Message, Outcome},
     session::{HELLO_TIMEOUT, Role, SILENCE, own_hello},
+    test_calls::{Double, Doubled, Finished, Nothing, Part, Sample, request},
 };
 
-/// Answers by the number of the test it is asked to start.
+/// Something that a test makes an agent do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum Act {
+    SendSamples,
+    TakeLong,
+    Panic,
+    Refuse,
+    SendParts,
+    Nothing,
+}
+
+impl Call for Act {
+    const NAME: &'static str = "act";
+    const NEEDS: Right = Right::Measure;
+    type Reply = Done;
+}
+
 struct Scripted {
     dropped: Sender<()>,
 }
@@ -39,57 +57,75 @@ impl Drop for Scripted {
     }
 }
 
-impl Handler for Scripted {
-    fn handle(&mut self, request: Request, events: &EventSender) -> Result<Reply, Failure> {
-        match request {
-            Request::FlowStart { test: 1 } => {
-                for index in 0..3 {
-                    let interval = Box::new(SideInterval { index, ..Default::default() });
-                    events.send(AgentEvent::FlowInterval { test: 1, interval });
-                }
-                Ok(Reply::FlowConnected)
-            }
-            Request::FlowStart { test: 2 } => {
-                thread::sleep(SILENCE + Duration::from_millis(700));
-                Ok(Reply::Empty)
-            }
-            Request::FlowStart { test: 3 } => panic!("a fault of the handler"),
-            Request::Inspect => Err(Failure { kind: FailureKind::Busy, message: "not now".into() }),
-            Request::Capture => {
-                for _ in 0..64 {
-                    events.send(AgentEvent::CaptureChunk { base64: "A".repeat(256 << 10) });
-                }
-                Ok(Reply::Empty)
-            }
-            _ => Ok(Reply::Empty),
-        }
+impl Service for Scripted {
+    fn register(calls: &mut Registration<Self>) {
+        calls.on(Self::act).on(|_, Double { number }, _| Ok(Doubled { number: 2 * number }));
     }
 }
 
-fn pair() -> (crate::Peer, std::sync::mpsc::Receiver<()>) {
-    let (dropped, handler_dropped) = channel();
-    (memory_pair(Scripted { dropped }).unwrap(), handler_dropped)
+impl Scripted {
+    fn act(&mut self, act: Act, context: &CallContext<'_>) -> Result<Done, Failure> {
+        match act {
+            Act::SendSamples => {
+                for index in 0..3 {
+                    context.events().send(&Sample { index, filling: String::new() });
+                    context.events().send(&Finished {});
+                }
+            }
+            Act::TakeLong => thread::sleep(SILENCE + Duration::from_millis(700)),
+            Act::Panic => panic!("a fault of the service"),
+            Act::Refuse => return Err(Failure { kind: FailureKind::Busy, message: "not now".into() }),
+            Act::SendParts => {
+                for _ in 0..64 {
+                    context.events().send(&Part { text: "A".repeat(256 << 10) });
+                }
+            }
+            Act::Nothing => {}
+        }
+        Ok(Done {})
+    }
+}
+
+fn pair() -> (Peer, std::sync::mpsc::Receiver<()>) {
+    let (dropped, service_dropped) = channel();
+    (memory_pair(Services::new().with(Scripted { dropped })).unwrap(), service_dropped)
 }
 
 #[test]
-fn requests_are_answered_and_events_kept_in_order() {
+fn calls_are_replied_to_and_events_kept_in_order() {
     let (mut peer, _dropped) = pair();
     assert_eq!(peer.hello().host, clearstream_sys::process::host_name());
-    assert_eq!(peer.request(Request::FlowStart { test: 1 }), Ok(Reply::FlowConnected));
+    assert_eq!(peer.call(&Double { number: 4 }), Ok(Doubled { number: 8 }));
+    assert_eq!(peer.call(&Act::SendSamples), Ok(Done {}));
     for expected in 0..3 {
-        let event = peer.next_event(Duration::from_secs(5)).unwrap();
-        assert!(
-            matches!(event, Some(AgentEvent::FlowInterval { interval, .. }) if interval.index == expected)
-        );
+        let event = peer.next_event(Duration::from_secs(5)).unwrap().unwrap();
+        assert_eq!(event.read::<Finished>(), Ok(None));
+        assert_eq!(event.read::<Sample>().unwrap().unwrap().index, expected);
+        assert!(peer.next_event(Duration::from_secs(5)).unwrap().unwrap().is::<Finished>());
     }
-    assert_eq!(peer.next_event(Duration::ZERO), Ok(None));
-    let refused = peer.request(Request::Inspect).unwrap_err();
+    assert!(peer.next_event(Duration::ZERO).unwrap().is_none());
+    let refused = peer.call(&Act::Refuse).unwrap_err();
     assert_eq!(refused.failure().unwrap().kind, FailureKind::Busy);
     assert_eq!(refused.to_string(), "memory: not now");
 }
 
 #[test]
-fn handler_is_dropped_with_the_session() {
+fn events_of_one_type_are_taken_and_others_kept() {
+    let (mut peer, _dropped) = pair();
+    peer.call(&Act::SendSamples).unwrap();
+    for _ in 0..3 {
+        assert_eq!(peer.next_event_of(Duration::ZERO), Ok(Some(Finished {})));
+    }
+    assert_eq!(peer.next_event_of::<Finished>(Duration::ZERO), Ok(None));
+    for index in 0..3 {
+        let sample = peer.next_event_of::<Sample>(Duration::ZERO).unwrap().unwrap();
+        assert_eq!(sample.index, index);
+    }
+    assert!(peer.next_event(Duration::ZERO).unwrap().is_none());
+}
+
+#[test]
+fn services_are_dropped_with_the_session() {
     let (peer, dropped) = pair();
     drop(peer);
     dropped.recv_timeout(Duration::from_secs(10)).unwrap();
@@ -99,61 +135,55 @@ fn handler_is_dropped_with_the_session() {
 }
 
 #[test]
-fn long_request_does_not_look_like_death() {
+fn long_call_does_not_look_like_death() {
     let (mut peer, _dropped) = pair();
-    assert_eq!(peer.request(Request::FlowStart { test: 2 }), Ok(Reply::Empty));
+    assert_eq!(peer.call(&Act::TakeLong), Ok(Done {}));
 }
 
 #[test]
-fn an_answer_is_not_waited_for_when_told_to_stop() {
+fn a_reply_is_not_waited_for_when_stopped() {
     let (mut peer, _dropped) = pair();
     let stop = AtomicBool::new(true);
-    let error = peer.request_unless(Request::FlowStart { test: 2 }, &stop).unwrap_err();
+    let error = peer.call_unless(&Act::TakeLong, &stop).unwrap_err();
     assert!(matches!(error, PeerError::Stopped { .. }), "{error}");
-    // Its answer comes later, and is not taken for that of another request.
-    assert_eq!(peer.request(Request::FlowStart { test: 1 }), Ok(Reply::FlowConnected));
+    // Its reply comes later, and is not taken for that of another call.
+    assert_eq!(peer.call(&Double { number: 1 }), Ok(Doubled { number: 2 }));
 }
 
 #[test]
-fn panicking_handler_is_an_internal_failure_and_the_session_goes_on() {
+fn panicking_service_is_an_internal_failure_and_the_session_goes_on() {
     let (mut peer, _dropped) = pair();
-    let error = peer.request(Request::FlowStart { test: 3 }).unwrap_err();
+    let error = peer.call(&Act::Panic).unwrap_err();
     assert_eq!(error.failure().unwrap().kind, FailureKind::Internal);
-    assert_eq!(peer.request(Request::ProbeClose), Ok(Reply::Empty));
+    assert_eq!(peer.call(&Act::Nothing), Ok(Done {}));
 }
 
 #[test]
-fn capture_larger_than_the_queue_arrives_whole() {
+fn unknown_call_is_refused_and_the_session_goes_on() {
     let (mut peer, _dropped) = pair();
-    assert_eq!(peer.request(Request::Capture), Ok(Reply::Empty));
-    let mut bytes = 0;
-    while let Some(event) = peer.next_event(Duration::ZERO).unwrap() {
-        match event {
-            AgentEvent::CaptureChunk { base64 } => bytes += base64.len(),
-            other => panic!("{other:?}"),
-        }
-    }
-    assert_eq!(bytes, 16 << 20);
+    let error = peer.call(&Nothing {}).unwrap_err();
+    assert_eq!(error.failure().unwrap().kind, FailureKind::Unsupported);
+    assert_eq!(peer.call(&Act::Nothing), Ok(Done {}));
 }
 
 #[test]
-fn events_before_the_loss_are_kept_then_the_loss_is_told() {
-    struct Dying(Arc<AtomicBool>);
-    impl Handler for Dying {
-        fn handle(&mut self, _: Request, events: &EventSender) -> Result<Reply, Failure> {
-            let interval = Box::default();
-            events.send(AgentEvent::FlowInterval { test: 1, interval });
-            self.0.store(true, Ordering::SeqCst);
-            Ok(Reply::Empty)
-        }
+fn parts_larger_than_the_queue_arrive_whole() {
+    let (mut peer, _dropped) = pair();
+    assert_eq!(peer.call(&Act::SendParts), Ok(Done {}));
+    let mut bytes = 0;
+    while let Some(part) = peer.next_event_of::<Part>(Duration::ZERO).unwrap() {
+        bytes += part.text.len();
     }
-    let asked = Arc::new(AtomicBool::new(false));
-    let mut peer = memory_pair(Dying(Arc::clone(&asked))).unwrap();
-    peer.request(Request::ProbeClose).unwrap();
-    assert!(asked.load(Ordering::SeqCst));
+    assert_eq!((bytes, peer.dropped_event_count()), (16 << 20, 0));
+}
+
+#[test]
+fn events_before_the_loss_are_kept_then_the_loss_is_reported() {
+    let (mut peer, _dropped) = pair();
+    peer.call(&Act::SendSamples).unwrap();
     // Shutdown ends the agent: the event that came before is still there.
-    peer.request(Request::Shutdown).unwrap();
-    assert!(matches!(peer.next_event(Duration::from_secs(5)), Ok(Some(AgentEvent::FlowInterval { .. }))));
+    peer.call(&crate::Shutdown {}).unwrap();
+    assert!(peer.next_event_of::<Sample>(Duration::from_secs(5)).unwrap().is_some());
     let until = Instant::now() + Duration::from_secs(10);
     let lost = loop {
         match peer.next_event(Duration::from_millis(100)) {
@@ -162,6 +192,35 @@ fn events_before_the_loss_are_kept_then_the_loss_is_told() {
         }
     };
     assert!(matches!(lost, PeerError::Lost { .. }), "{lost}");
+}
+
+/// A reply or event of a program of the same protocol whose types are others: both
+/// versions and the call are in the one error for it.
+#[test]
+fn replies_and_events_of_another_form_name_both_versions() {
+    let theirs = Hello { version: "9.0.0".into(), host: "dtn2".into(), ..own_hello() };
+    let body = |json: &str| serde_json::from_str(json).unwrap();
+    let reply = Message::Reply { id: 1, outcome: Outcome::Done(body(r#"{"product":8}"#)) };
+    let event =
+        Event { name: "sample".into(), droppable: true, body: body(r#"{"index":"first","filling":""}"#) };
+    let bytes = said(&[Message::Hello(theirs), Message::Ready, Message::Event(event), reply]);
+    let mut peer = peer_of(&bytes, true).unwrap();
+    let errors = [
+        (peer.call(&Double { number: 4 }).unwrap_err(), "reply to `double`"),
+        (peer.next_event_of::<Sample>(Duration::ZERO).unwrap_err(), "event `sample`"),
+    ];
+    for (error, what) in errors {
+        assert!(matches!(error, PeerError::Skew { .. }), "{error}");
+        let ours = own_hello();
+        for part in [
+            what,
+            "clearstream 9.0.0 on dtn2",
+            &format!("clearstream {} on {}", ours.version, ours.host),
+            "install the same version on both",
+        ] {
+            assert!(error.to_string().contains(part), "{part}: {error}");
+        }
+    }
 }
 
 /// A peer whose agent says exactly `bytes` and then hangs up or, with `stay`,
@@ -210,46 +269,36 @@ fn goodbye_in_the_middle_of_a_request_ends_it() {
     let leaving = Message::Goodbye { reason: "the power fails".into(), kind: None };
     let bytes = said(&[Message::Hello(own_hello()), Message::Ready, leaving]);
     let mut peer = peer_of(&bytes, false).unwrap();
-    let error = peer.request(Request::Inspect).unwrap_err();
+    let error = peer.call(&Nothing {}).unwrap_err();
     assert!(matches!(error, PeerError::Lost { .. }), "{error}");
     assert!(error.to_string().contains("the power fails"), "{error}");
 }
 
 #[test]
 fn engine_is_never_held_up_by_a_controller_that_does_not_read() {
-    struct Flood;
-    impl Handler for Flood {
-        fn handle(&mut self, request: Request, events: &EventSender) -> Result<Reply, Failure> {
-            if request == Request::ProbeClose {
-                let flows = vec![Default::default(); 300];
-                for index in 0..1000 {
-                    let interval =
-                        Box::new(SideInterval { index, flows: flows.clone(), ..Default::default() });
-                    events.send(AgentEvent::FlowInterval { test: 1, interval });
-                }
-            }
-            let failure = None;
-            events.send(AgentEvent::FlowFinished { test: 1, notices: Vec::new(), failure });
-            Ok(Reply::Empty)
+    struct Flood(Sender<()>);
+    impl Service for Flood {
+        fn register(calls: &mut Registration<Self>) {
+            calls.on(|flood, Nothing {}, context| {
+                flood_with_samples(context.events());
+                let _ = flood.0.send(());
+                Ok(Done {})
+            });
         }
+    }
+    fn flood_with_samples(events: &EventSender) {
+        let filling = "A".repeat(30 << 10);
+        for index in 0..1000 {
+            events.send(&Sample { index, filling: filling.clone() });
+        }
+        events.send(&Finished {});
     }
     let (mut ours, theirs) = UnixStream::pair().unwrap();
     let transport = Transport::unix(theirs).unwrap();
     let link = Link::start(Role::Agent, own_hello(), HELLO_TIMEOUT, transport).unwrap();
     let (answered, flooded) = channel();
-    let agent = thread::spawn(move || {
-        struct Watched(Flood, Sender<()>);
-        impl Handler for Watched {
-            fn handle(&mut self, request: Request, events: &EventSender) -> Result<Reply, Failure> {
-                let reply = self.0.handle(request, events);
-                let _ = self.1.send(());
-                reply
-            }
-        }
-        drop(serve_link(link, Watched(Flood, answered)));
-    });
-    let request = Message::Request { id: 1, request: Box::new(Request::ProbeClose) };
-    ours.write_all(&said(&[Message::Hello(own_hello()), request])).unwrap();
+    let agent = thread::spawn(move || drop(serve_link(link, Services::new().with(Flood(answered)))));
+    ours.write_all(&said(&[Message::Hello(own_hello()), request(1, &Nothing {})])).unwrap();
     // Alive, only not reading.
     let mut alive = ours.try_clone().unwrap();
     let sign = said(&[Message::KeepAlive]);
@@ -258,7 +307,7 @@ fn engine_is_never_held_up_by_a_controller_that_does_not_read() {
             thread::sleep(Duration::from_millis(300));
         }
     });
-    // The handler is through although not a byte was read.
+    // The service is through although not a byte was read.
     flooded.recv_timeout(Duration::from_secs(60)).unwrap();
     let mut decoder = Decoder::new(FRAME_LIMIT);
     let (mut kept, mut dropped, mut bytes) = (0, 0, 0);
@@ -270,9 +319,9 @@ fn engine_is_never_held_up_by_a_controller_that_does_not_read() {
         while let Some(frame) = decoder.next_frame().unwrap() {
             bytes += frame.len();
             match serde_json::from_slice(&frame).unwrap() {
-                Message::Event(AgentEvent::FlowInterval { .. }) => kept += 1,
-                Message::Event(AgentEvent::EventsDropped { count }) => dropped += count,
-                Message::Event(AgentEvent::FlowFinished { .. }) => break 'reading,
+                Message::Event(event) if event.is::<Sample>() => kept += 1,
+                Message::Event(event) if event.is::<Finished>() => break 'reading,
+                Message::EventsDropped { count } => dropped += count,
                 _ => {}
             }
         }

@@ -12,7 +12,12 @@ use std::{
 };
 
 use clearstream_control::{Peer, PeerError, StartCause, spawn, ssh_command};
-use clearstream_schema::control::{Reply, Request};
+
+#[path = "../examples/common/calls.rs"]
+#[allow(dead_code, reason = "the examples use all of it")]
+mod calls;
+
+use calls::ProcessId;
 
 const BOUND: Duration = Duration::from_secs(10);
 
@@ -29,10 +34,7 @@ fn agent() -> Peer {
 }
 
 fn process_of(peer: &mut Peer) -> String {
-    match peer.request(Request::Inspect).unwrap() {
-        Reply::Host(host) => host.name,
-        other => panic!("{other:?}"),
-    }
+    peer.call(&ProcessId {}).unwrap().to_string()
 }
 
 fn signal(signal: &str, process: &str) {
@@ -110,7 +112,7 @@ fn killed_agent_is_told_with_its_signal() {
     let mut peer = agent();
     signal("-KILL", &process_of(&mut peer));
     let start = Instant::now();
-    let error = peer.request(Request::Inspect).unwrap_err();
+    let error = peer.call(&ProcessId {}).unwrap_err();
     assert!(start.elapsed() < BOUND);
     assert!(matches!(error, PeerError::Lost { .. }), "{error}");
     assert!(error.to_string().contains("signal: 9"), "{error}");
@@ -122,7 +124,7 @@ fn stopped_agent_is_silent_and_does_not_stay() {
     let process = process_of(&mut peer);
     signal("-STOP", &process);
     let start = Instant::now();
-    let error = peer.request(Request::Inspect).unwrap_err();
+    let error = peer.call(&ProcessId {}).unwrap_err();
     assert!(start.elapsed() < BOUND);
     assert!(error.to_string().contains("nothing was heard"), "{error}");
     drop(peer);

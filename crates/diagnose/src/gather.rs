@@ -11,10 +11,9 @@ use std::{
 
 use clearstream_control::{Peer, PeerError};
 use clearstream_flow::{FlowError, FlowEvent};
-use clearstream_probe::ProbeError;
+use clearstream_host::calls::Inspect;
 use clearstream_schema::{
     BitRate, ByteCount, CoreList, TimeSpan,
-    control::{Reply, Request},
     diagnosis::{Cause, Diagnosis, ExperimentKind, Remedy, Verdict},
     flow::{FlowConfig, Interval, Notice},
     host::HostReport,
@@ -99,12 +98,6 @@ pub enum GatherError {
     /// The requested flow.
     #[error(transparent)]
     Flow(#[from] FlowError),
-    /// An agent answered a request with something that is no answer to it.
-    #[error("{name}: unexpected answer to inspect; do both ends run the same version?")]
-    Unexpected {
-        /// The agent.
-        name: String,
-    },
 }
 
 struct Session<'a> {
@@ -178,17 +171,11 @@ fn interrupted(mut evidence: Evidence) -> Evidence {
     evidence
 }
 
-fn inspect(peer: &mut Peer) -> Result<HostReport, GatherError> {
-    match peer.request(Request::Inspect)? {
-        Reply::Host(mut report) => {
-            // The agent's name is how the person called it.
-            if report.name.is_empty() || peer.name() != report.name {
-                report.name = peer.name().to_owned();
-            }
-            Ok(report)
-        }
-        _ => Err(GatherError::Unexpected { name: peer.name().to_owned() }),
-    }
+fn inspect(peer: &mut Peer) -> Result<HostReport, PeerError> {
+    let mut report = peer.call(&Inspect {})?;
+    // The agent's name is how the person called it.
+    report.name = peer.name().to_owned();
+    Ok(report)
 }
 
 /// The requested flow, cut to the budget where its duration was not chosen.
@@ -340,8 +327,8 @@ impl Session<'_> {
         );
         match probed {
             Ok(summary) => evidence.probe = Some(summary),
-            Err(ProbeError::Peer(PeerError::Stopped { .. })) => {}
-            Err(ProbeError::Peer(error @ PeerError::Lost { .. })) => return Err(error.into()),
+            Err(PeerError::Stopped { .. }) => {}
+            Err(error @ PeerError::Lost { .. }) => return Err(error.into()),
             Err(error) => evidence
                 .notices
                 .push(Notice { id: "probe-failed".to_owned(), message: format!("no probe: {error}") }),

@@ -8,13 +8,15 @@ use std::{
 };
 
 use clearstream_lab::RunningLab;
-use clearstream_route::wire::WireAgent;
+use clearstream_route::wire::{
+    WireAgent,
+    calls::{Observation, Observe},
+};
 use clearstream_schema::{
     control::{Failure, FailureKind},
     flow::Notice,
     gateways::{GatewayConfig, GatewayFailure, GatewaySummary},
     lab::{FaultKind, LabFault},
-    wire::{Observation, RouteReply, RouteRequest, WireObserve},
 };
 use clearstream_workload::TrialError;
 
@@ -149,11 +151,11 @@ impl Observers {
     ) -> Result<Self, TrialError> {
         let seconds =
             u32::try_from((config.settle.0 + config.duration.0) / 1_000_000_000).unwrap_or(900) + 30;
-        let what = WireObserve { ports, interfaces: Vec::new(), seconds };
+        let what = Observe { ports, interfaces: Vec::new(), seconds };
         let mut agents = Vec::new();
         for gateway in &participants.gateways {
             let mut agent = WireAgent::default();
-            let asked = || agent.handle(RouteRequest::Observe(what.clone())).map(drop);
+            let asked = || agent.observe(&what);
             let entered = lab.namespaces(&gateway.name).map_err(lab_error)?.run(asked);
             entered.map_err(system("enter a gateway"))??;
             agents.push(agent);
@@ -162,11 +164,7 @@ impl Observers {
     }
 
     fn finish(&mut self) -> Result<Vec<Observation>, TrialError> {
-        let told = self.0.iter_mut().map(|agent| match agent.handle(RouteRequest::Observed)? {
-            RouteReply::Observed(seen) => Ok(seen),
-            _ => Err(internal("an observer answered something else".to_owned())),
-        });
-        told.collect()
+        self.0.iter_mut().map(|agent| Ok(agent.observed()?)).collect()
     }
 }
 

@@ -1,10 +1,10 @@
 //! From flows, what gateways saw and what was broken, to the summary.
 
+use clearstream_route::wire::calls::Observation;
 use clearstream_schema::{
     flow::Notice,
     gateways::{FailureEffect, GATEWAYS_SCHEMA, GatewayConfig, GatewayFlow, GatewayShare, GatewaySummary},
     lab::LabFault,
-    wire::Observation,
 };
 use clearstream_stats::goodness_of_fit;
 

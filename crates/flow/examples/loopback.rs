@@ -10,25 +10,12 @@
 
 use std::{error::Error, net::Ipv4Addr, sync::atomic::AtomicBool};
 
-use clearstream_control::{EventSender, Handler, memory_pair};
+use clearstream_control::{Peer, PeerError, Services, memory_pair};
 use clearstream_flow::{FlowAgent, run};
-use clearstream_schema::{
-    control::{Failure, FailureKind, Reply, Request},
-    flow::FlowConfig,
-};
+use clearstream_schema::flow::FlowConfig;
 
-#[derive(Default)]
-struct Agent(FlowAgent);
-
-impl Handler for Agent {
-    fn handle(&mut self, request: Request, events: &EventSender) -> Result<Reply, Failure> {
-        match request {
-            Request::FlowPrepare(prepare) => self.0.prepare(prepare, events),
-            Request::FlowStart { test } => self.0.start(test).map(|()| Reply::Empty),
-            Request::FlowStop { test } => self.0.stop(test).map(|()| Reply::Empty),
-            _ => Err(Failure { kind: FailureKind::Unsupported, message: "flows only".to_owned() }),
-        }
-    }
+fn agent() -> Result<Peer, PeerError> {
+    memory_pair(Services::new().with(FlowAgent::new()))
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -38,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
         config = config.with(key, value)?;
     }
-    let (mut client, mut server) = (memory_pair(Agent::default())?, memory_pair(Agent::default())?);
+    let (mut client, mut server) = (agent()?, agent()?);
     let address = Ipv4Addr::LOCALHOST.into();
     let stop = AtomicBool::new(false);
     let summary = run(&mut client, &mut server, address, &config, &stop, &mut |_| {})?;

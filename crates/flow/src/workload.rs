@@ -3,7 +3,7 @@
 
 use clearstream_schema::{
     TimeSpan,
-    control::{Failure, FailureKind},
+    control::Failure,
     flow::{Direction, FlowConfig},
     outcome::{Metric, Outcome, Unit},
 };
@@ -106,9 +106,6 @@ impl From<FlowError> for TrialError {
             FlowError::PeerLost { source, .. } => Self::lost(source.to_string()),
             FlowError::Failed { name, failure, .. } => {
                 Failure { kind: failure.kind, message: format!("{name}: {}", failure.message) }.into()
-            }
-            FlowError::Unexpected { .. } => {
-                Failure { kind: FailureKind::Internal, message: error.to_string() }.into()
             }
         }
     }

@@ -11,14 +11,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_control::{EventSender, Peer, agent, spawn};
-use clearstream_flow::{FlowAgent, FlowError, FlowEvent, run};
+use clearstream_control::{CallContext, Controller, EventSender, Peer, agent, spawn};
+use clearstream_flow::{
+    FlowAgent, FlowError, FlowEvent,
+    calls::{Connect, Finished, Listen},
+    run,
+};
 use clearstream_schema::{
     ByteCount, TimeSpan,
-    control::{AgentEvent, Cookie, FailureKind, FlowPrepare, FlowRole, Reply},
+    control::{Cookie, FailureKind},
     flow::{Direction, FlowConfig, Protocol},
+    scope::Scope,
 };
-use common::{FlowHandler, measure_with, peers, short};
+use common::{measure_with, peers, services, short};
 
 /// Set when this test program is to be an agent.
 const AGENT: &str = "CLEARSTREAM_TEST_FLOW_AGENT";
@@ -27,7 +32,7 @@ const AGENT: &str = "CLEARSTREAM_TEST_FLOW_AGENT";
 #[test]
 fn agent_process() {
     if std::env::var_os(AGENT).is_some() {
-        agent::serve_stdio(FlowHandler::default()).unwrap();
+        agent::serve_stdio(services()).unwrap();
         std::process::exit(0);
     }
 }
@@ -104,37 +109,38 @@ fn an_agent_that_dies_leaves_what_was_measured() {
     }
 }
 
-fn prepare(role: FlowRole, config: &FlowConfig) -> FlowPrepare {
-    FlowPrepare {
-        test: 1,
-        cookie: Cookie("0123456789abcdef0123456789abcdef".into()),
-        role,
-        config: config.clone(),
-    }
+fn cookie() -> Cookie {
+    Cookie("0123456789abcdef0123456789abcdef".into())
+}
+
+fn listen(config: &FlowConfig) -> Listen {
+    let address = Some(Ipv4Addr::LOCALHOST.into());
+    Listen { test: 1, cookie: cookie(), address, config: config.clone() }
+}
+
+fn connect(server: SocketAddr, config: &FlowConfig) -> Connect {
+    Connect { test: 1, cookie: cookie(), server, config: config.clone() }
 }
 
 #[test]
 fn a_dropped_agent_ends_its_threads() {
     let (events, told) = EventSender::channel();
+    let context = CallContext::new(&events, None);
     let mut server = FlowAgent::new();
     let config = FlowConfig { bytes: Some(ByteCount(u64::MAX)), flows: 2, ..short() };
-    let role = FlowRole::Server { address: Some(Ipv4Addr::LOCALHOST.into()) };
-    let Reply::FlowListening { address } = server.prepare(prepare(role.clone(), &config), &events).unwrap()
-    else {
-        panic!("a server says where it waits");
-    };
-    let busy = server.prepare(prepare(role, &config), &events).unwrap_err();
+    let address = server.listen(listen(&config), &context).unwrap().address;
+    let busy = server.listen(listen(&config), &context).unwrap_err();
     assert_eq!(busy.kind, FailureKind::Busy);
     let (client_events, _client_told) = EventSender::channel();
     let mut client = FlowAgent::new();
-    client.prepare(prepare(FlowRole::Client { server: address }, &config), &client_events).unwrap();
+    client.connect(connect(address, &config), &CallContext::new(&client_events, None)).unwrap();
     server.start(1).unwrap();
     client.start(1).unwrap();
     thread::sleep(Duration::from_millis(200));
     let started = Instant::now();
     drop(client);
     // The server's own end comes by itself: its streams have ended.
-    let finished = told.iter().find(|event| matches!(event, AgentEvent::FlowFinished { .. }));
+    let finished = told.iter().find(|event| event.is::<Finished>());
     assert!(finished.is_some() && started.elapsed() < Duration::from_secs(5));
     assert_eq!(server.start(2).unwrap_err().kind, FailureKind::Invalid);
     assert!(server.stop(1).is_ok(), "a test that has ended can be stopped");
@@ -145,8 +151,8 @@ fn a_client_that_never_comes_can_be_stopped() {
     let (events, _told) = EventSender::channel();
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         let mut server = FlowAgent::new();
-        let role = FlowRole::Server { address: Some(Ipv4Addr::LOCALHOST.into()) };
-        server.prepare(prepare(role, &FlowConfig { protocol, ..short() }), &events).unwrap();
+        let call = listen(&FlowConfig { protocol, ..short() });
+        server.listen(call, &CallContext::new(&events, None)).unwrap();
         let started = Instant::now();
         server.stop(1).unwrap();
         assert!(started.elapsed() < Duration::from_secs(2));
@@ -160,9 +166,22 @@ fn nobody_at_the_port_is_told_at_once() {
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         let server = SocketAddr::from((Ipv4Addr::LOCALHOST, nobody.port()));
         let config = FlowConfig { protocol, ..short() };
-        let failure =
-            FlowAgent::new().prepare(prepare(FlowRole::Client { server }, &config), &events).unwrap_err();
+        let context = CallContext::new(&events, None);
+        let failure = FlowAgent::new().connect(connect(server, &config), &context).unwrap_err();
         assert_eq!(failure.kind, FailureKind::Connection);
         assert!(failure.message.contains(&server.to_string()), "{failure}");
     }
+}
+
+#[test]
+fn no_congestion_control_is_loaded_for_a_paired_controller() {
+    let (events, _told) = EventSender::channel();
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
+    let alice = Controller { name: "alice".into(), address, scope: Scope::Measure };
+    let config = FlowConfig { congestion_control: Some("no_such_one".into()), ..short() };
+    let context = CallContext::new(&events, Some(&alice));
+    let failure = FlowAgent::new().listen(listen(&config), &context).unwrap_err();
+    assert!(failure.message.contains("over TLS none is loaded by name"), "{failure}");
+    let failure = FlowAgent::new().connect(connect(address, &config), &context).unwrap_err();
+    assert!(failure.message.contains("over TLS none is loaded by name"), "{failure}");
 }

@@ -4,11 +4,12 @@
 //! Every reader goes through a [`HostRoot`], so the running machine and a
 //! captured tree give the same report. Nothing here changes the host, prints,
 //! or fails as a whole: a part that cannot be read is named, with the reason,
-//! in the report's `missing` list.
+//! in the report's `missing` list. [`calls`] are how a controller has an agent do it.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod attribute;
+pub mod calls;
 pub mod capture;
 pub mod counters;
 mod drivers;

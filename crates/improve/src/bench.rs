@@ -88,14 +88,6 @@ pub enum ImproveError {
     /// An option of a candidate is none of a flow.
     #[error("a change of the flow: {0}")]
     Option(#[from] clearstream_schema::flow::FlowOptionError),
-    /// An agent answered with something else than was asked for.
-    #[error("{host} answered to `{request}` with something else: is it of another version?")]
-    Unexpected {
-        /// Which host.
-        host: String,
-        /// What was asked.
-        request: &'static str,
-    },
     /// Changes could not be taken back.
     #[error(
         "{host}: changes are still in force: {source}; there, `clearstream tune revert {journal}` takes them back"

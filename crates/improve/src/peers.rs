@@ -2,15 +2,16 @@
 
 use std::{net::IpAddr, sync::atomic::AtomicBool, time::Duration};
 
-use clearstream_control::Peer;
+use clearstream_control::{Peer, PeerError};
 use clearstream_diagnose::GatherEvent;
+use clearstream_host::calls::Inspect;
+use clearstream_plan::calls::{ApplyPending, Keep, Read, Revert};
 use clearstream_schema::{
     BitRate,
-    control::{Reply, Request},
     diagnosis::{Diagnosis, End},
     flow::{FlowConfig, FlowSummary},
     host::HostReport,
-    plan::{PLAN_SCHEMA, Plan, PlanHost, PlanReply, PlanRequest, Setting, Step},
+    plan::{PLAN_SCHEMA, Plan, PlanHost, Setting, Step},
 };
 
 use crate::{Bench, ImproveError};
@@ -70,23 +71,11 @@ impl<'a> PeersBench<'a> {
             End::Server => (self.server, &self.hosts.1),
         }
     }
-
-    fn plan(&mut self, end: End, request: PlanRequest) -> Result<PlanReply, ImproveError> {
-        let (peer, _) = self.peer(end);
-        match peer.request(Request::Plan(request))? {
-            Reply::Plan(reply) => Ok(reply),
-            _ => Err(ImproveError::Unexpected { host: peer.name().to_owned(), request: "plan" }),
-        }
-    }
 }
 
-fn plan_host(peer: &mut Peer) -> Result<PlanHost, ImproveError> {
-    match peer.request(Request::Inspect)? {
-        Reply::Host(HostReport { name, kernel, .. }) => {
-            Ok(PlanHost { name, kernel: kernel.release.unwrap_or_default() })
-        }
-        _ => Err(ImproveError::Unexpected { host: peer.name().to_owned(), request: "inspect" }),
-    }
+fn plan_host(peer: &mut Peer) -> Result<PlanHost, PeerError> {
+    let HostReport { name, kernel, .. } = peer.call(&Inspect {})?;
+    Ok(PlanHost { name, kernel: kernel.release.unwrap_or_default() })
 }
 
 impl Bench for PeersBench<'_> {
@@ -137,16 +126,12 @@ impl Bench for PeersBench<'_> {
     }
 
     fn read(&mut self, end: End, setting: &Setting) -> Result<Option<String>, ImproveError> {
-        let name = self.peer(end).0.name().to_owned();
-        match self.plan(end, PlanRequest::Read(vec![setting.clone()]))? {
-            PlanReply::Values(values) => Ok(values.into_iter().next().map(|(_, value)| value)),
-            _ => Err(ImproveError::Unexpected { host: name, request: "read" }),
-        }
+        let read = self.peer(end).0.call(&Read { settings: vec![setting.clone()] })?;
+        Ok(read.values.into_iter().next().map(|(_, value)| value))
     }
 
     fn apply(&mut self, end: End, steps: &[Step]) -> Result<Option<String>, ImproveError> {
         let (peer, host) = self.peer(end);
-        let name = peer.name().to_owned();
         let plan = Plan {
             schema: PLAN_SCHEMA.to_owned(),
             version: 1,
@@ -155,25 +140,16 @@ impl Bench for PeersBench<'_> {
             steps: steps.to_vec(),
             advice: Vec::new(),
         };
-        match self.plan(end, PlanRequest::ApplyPending(plan))? {
-            PlanReply::Applied { journal, .. } => Ok(journal),
-            _ => Err(ImproveError::Unexpected { host: name, request: "apply" }),
-        }
+        Ok(peer.call(&ApplyPending { plan })?.journal)
     }
 
     fn keep(&mut self, end: End, journal: &str) -> Result<(), ImproveError> {
-        let name = self.peer(end).0.name().to_owned();
-        match self.plan(end, PlanRequest::Keep { journal: journal.to_owned() })? {
-            PlanReply::Kept => Ok(()),
-            _ => Err(ImproveError::Unexpected { host: name, request: "keep" }),
-        }
+        self.peer(end).0.call(&Keep { journal: journal.to_owned() })?;
+        Ok(())
     }
 
     fn revert(&mut self, end: End, journal: &str) -> Result<(), ImproveError> {
-        let name = self.peer(end).0.name().to_owned();
-        match self.plan(end, PlanRequest::Revert { journal: journal.to_owned(), force: false })? {
-            PlanReply::Reverted { .. } => Ok(()),
-            _ => Err(ImproveError::Unexpected { host: name, request: "revert" }),
-        }
+        self.peer(end).0.call(&Revert { journal: journal.to_owned(), force: false })?;
+        Ok(())
     }
 }

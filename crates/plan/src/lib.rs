@@ -10,6 +10,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod apply;
+pub mod calls;
 mod effective;
 mod error;
 mod families;

@@ -8,26 +8,12 @@ use std::{
 
 use clearstream_control::{Peer, PeerError};
 use clearstream_schema::{
-    control::{Cookie, Failure, FailureKind, Reply, Request},
+    control::{Cookie, Failure, FailureKind},
     flow::Notice,
     probe::{ProbeConfig, ProbeDirection, ProbeSummary},
 };
 
-/// Why a path could not be probed at all.
-#[derive(Debug, thiserror::Error)]
-pub enum ProbeError {
-    /// An agent was lost or refused.
-    #[error(transparent)]
-    Peer(#[from] PeerError),
-    /// An agent answered a request with something that is no answer to it.
-    #[error("{name}: unexpected answer to {request}; do both ends run the same version?")]
-    Unexpected {
-        /// The agent.
-        name: String,
-        /// What it was asked.
-        request: &'static str,
-    },
-}
+use crate::calls::{Close, Listen, Listening, Run};
 
 /// Probes from `client` to `server`, and back where the way back can be found.
 /// `client_address` is where the client can be reached from the server; when
@@ -46,13 +32,13 @@ pub fn run(
     server_address: IpAddr,
     config: &ProbeConfig,
     stop: &AtomicBool,
-) -> Result<ProbeSummary, ProbeError> {
+) -> Result<ProbeSummary, PeerError> {
     let there = direction(client, server, server_address, config, stop)?;
     let mut directions = vec![there];
     if let Some(address) = client_address.or(directions[0].from_address) {
         match direction(server, client, address, config, stop) {
             Ok(back) => directions.push(back),
-            Err(ProbeError::Peer(PeerError::Refused { name, failure })) => {
+            Err(PeerError::Refused { name, failure }) => {
                 directions[0].notices.push(Notice {
                     id: "no-way-back".to_owned(),
                     message: format!("not measured from {} to {address}: {name}: {failure}", server.name()),
@@ -86,23 +72,18 @@ fn direction(
     address: IpAddr,
     config: &ProbeConfig,
     stop: &AtomicBool,
-) -> Result<ProbeDirection, ProbeError> {
+) -> Result<ProbeDirection, PeerError> {
     let cookie = fresh_cookie();
-    let (udp, tcp) = listen(to, address, config.port, &cookie)?;
-    let request = Request::ProbeRun { config: config.clone(), udp, tcp, cookie };
-    let outcome = from.request_unless(request, stop);
+    let Listening { udp, tcp } = listen(to, address, config.port, &cookie)?;
+    let outcome = from.call_unless(&Run { config: config.clone(), udp, tcp, cookie }, stop);
     // The sockets are closed whatever happened; when closing fails too, the
-    // first error is the one to tell.
-    let closed = to.request(Request::ProbeClose);
-    match outcome? {
-        Reply::Probed(mut found) => {
-            closed?;
-            found.from = from.name().to_owned();
-            found.to = to.name().to_owned();
-            Ok(found)
-        }
-        _ => Err(ProbeError::Unexpected { name: from.name().to_owned(), request: "probe-run" }),
-    }
+    // first error is the one to return.
+    let closed = to.call(&Close {});
+    let mut found = outcome?;
+    closed?;
+    found.from = from.name().to_owned();
+    found.to = to.name().to_owned();
+    Ok(found)
 }
 
 /// Opens the responder on the very address that probes will go to, so that
@@ -113,20 +94,15 @@ fn listen(
     address: IpAddr,
     port: Option<u16>,
     cookie: &Cookie,
-) -> Result<(SocketAddr, SocketAddr), ProbeError> {
-    let ask = |address| Request::ProbeListen { address: Some(address), port, cookie: cookie.clone() };
-    let reply = match peer.request(ask(address)) {
+) -> Result<Listening, PeerError> {
+    let on = |address| Listen { address: Some(address), port, cookie: cookie.clone() };
+    let Listening { udp, tcp } = match peer.call(&on(address)) {
         Err(PeerError::Refused { failure: Failure { kind: FailureKind::Invalid, .. }, .. }) => {
-            peer.request(ask(any_like(address)))?
+            peer.call(&on(any_like(address)))?
         }
         other => other?,
     };
-    match reply {
-        Reply::ProbeListening { udp, tcp } => {
-            Ok((SocketAddr::new(address, udp.port()), SocketAddr::new(address, tcp.port())))
-        }
-        _ => Err(ProbeError::Unexpected { name: peer.name().to_owned(), request: "probe-listen" }),
-    }
+    Ok(Listening { udp: SocketAddr::new(address, udp.port()), tcp: SocketAddr::new(address, tcp.port()) })
 }
 
 fn any_like(address: IpAddr) -> IpAddr {
@@ -142,44 +118,27 @@ fn fresh_cookie() -> Cookie {
 
 #[cfg(test)]
 mod tests {
-    use clearstream_control::{EventSender, Handler, memory_pair};
+    use clearstream_control::{Registration, Service, Services, memory_pair};
     use clearstream_schema::{
         BitRate, TimeSpan,
         probe::{ClockSource, DelayStats},
     };
 
     use super::*;
-    use crate::Responder;
+    use crate::ProbeAgent;
 
-    /// What an agent does with these requests.
-    #[derive(Default)]
-    struct Agent {
-        responder: Option<Responder>,
-        refuse_to_listen: bool,
+    /// Has no sockets to answer with.
+    struct Deaf;
+
+    impl Service for Deaf {
+        fn register(calls: &mut Registration<Self>) {
+            let busy = || Failure { kind: FailureKind::Busy, message: "busy".to_owned() };
+            calls.on(move |_, _: Listen, _| Err(busy()));
+        }
     }
 
-    impl Handler for Agent {
-        fn handle(&mut self, request: Request, _: &EventSender) -> Result<Reply, Failure> {
-            match request {
-                Request::ProbeListen { .. } if self.refuse_to_listen => {
-                    Err(Failure { kind: FailureKind::Busy, message: "busy".to_owned() })
-                }
-                Request::ProbeListen { address, port, cookie } => {
-                    let responder = Responder::open(address, port, &cookie)?;
-                    let reply = Reply::ProbeListening { udp: responder.udp(), tcp: responder.tcp() };
-                    self.responder = Some(responder);
-                    Ok(reply)
-                }
-                Request::ProbeRun { config, udp, tcp, cookie } => {
-                    crate::measure(&config, udp, tcp, &cookie).map(Reply::Probed)
-                }
-                Request::ProbeClose => {
-                    self.responder = None;
-                    Ok(Reply::Empty)
-                }
-                _ => Ok(Reply::Empty),
-            }
-        }
+    fn agent() -> Peer {
+        memory_pair(Services::new().with(ProbeAgent::default())).unwrap()
     }
 
     fn quick() -> ProbeConfig {
@@ -193,8 +152,8 @@ mod tests {
 
     #[test]
     fn both_directions_and_the_product() {
-        let mut client = memory_pair(Agent::default()).unwrap();
-        let mut server = memory_pair(Agent::default()).unwrap();
+        let mut client = agent();
+        let mut server = agent();
         let summary =
             run(&mut client, &mut server, None, [127, 0, 0, 1].into(), &quick(), &AtomicBool::new(false))
                 .unwrap();
@@ -246,8 +205,8 @@ mod tests {
 
     #[test]
     fn a_missing_way_back_is_a_notice() {
-        let mut client = memory_pair(Agent { refuse_to_listen: true, ..Agent::default() }).unwrap();
-        let mut server = memory_pair(Agent::default()).unwrap();
+        let mut client = memory_pair(Services::new().with(ProbeAgent::default()).with(Deaf)).unwrap();
+        let mut server = agent();
         let summary =
             run(&mut client, &mut server, None, [127, 0, 0, 1].into(), &quick(), &AtomicBool::new(false))
                 .unwrap();
@@ -257,10 +216,10 @@ mod tests {
 
     #[test]
     fn a_translated_address_is_listened_for_on_all() {
-        let mut peer = memory_pair(Agent::default()).unwrap();
+        let mut peer = agent();
         // TEST-NET-1 is on no interface; binding falls back to all of them.
         let there: IpAddr = [192, 0, 2, 1].into();
-        let (udp, tcp) = listen(&mut peer, there, None, &fresh_cookie()).unwrap();
+        let Listening { udp, tcp } = listen(&mut peer, there, None, &fresh_cookie()).unwrap();
         assert_eq!((udp.ip(), tcp.ip()), (there, there));
         assert_ne!(udp.port(), 0);
     }

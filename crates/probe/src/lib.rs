@@ -1,8 +1,8 @@
 //! What a path does to single packets: delay, jitter, loss, path MTU, hops.
 //!
 //! Two sides: [`Responder`] answers on one host, [`measure`] sends from the
-//! other (both run inside agents), and [`run`] is the controller that has
-//! both directions measured through two [`clearstream_control::Peer`]s.
+//! other ([`ProbeAgent`] serves both as [`calls`]), and [`run`] is the controller
+//! that has both directions measured through two [`clearstream_control::Peer`]s.
 //!
 //! How it is measured:
 //! - a delay is the time between the kernel's software stamps of probe and
@@ -23,6 +23,8 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod agent;
+pub mod calls;
 mod channel;
 mod connection;
 mod controller;
@@ -39,7 +41,8 @@ use std::{io, net::SocketAddr, time::Duration};
 
 use clearstream_schema::control::{Cookie, Failure, FailureKind};
 
-pub use controller::{ProbeError, run};
+pub use agent::ProbeAgent;
+pub use controller::run;
 pub use measure::measure;
 pub use path_mtu::Found as PathMtuFound;
 pub use responder::Responder;

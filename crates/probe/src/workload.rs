@@ -1,15 +1,10 @@
 //! The workload `probe`: delay and path MTU between the host that connects and
 //! the one that listens.
 
-use clearstream_schema::{
-    TimeSpan,
-    control::{Failure, FailureKind},
-    outcome::Outcome,
-    probe::ProbeConfig,
-};
+use clearstream_schema::{TimeSpan, outcome::Outcome, probe::ProbeConfig};
 use clearstream_workload::{Context, TrialError, Workload};
 
-use crate::{ProbeError, run};
+use crate::run;
 
 /// The workload.
 #[derive(Debug, Clone, Copy, Default)]
@@ -41,16 +36,5 @@ impl Workload for Probe {
             server.address.ok_or_else(|| TrialError::internal("the server's address is not known"))?;
         let summary = run(client.peer, server.peer, client.address, address, config, context.stop)?;
         Ok(summary.outcome()?)
-    }
-}
-
-impl From<ProbeError> for TrialError {
-    fn from(error: ProbeError) -> Self {
-        match error {
-            ProbeError::Peer(error) => error.into(),
-            ProbeError::Unexpected { .. } => {
-                Failure { kind: FailureKind::Internal, message: error.to_string() }.into()
-            }
-        }
     }
 }

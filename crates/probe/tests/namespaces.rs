@@ -16,38 +16,17 @@ use std::{
     time::Duration,
 };
 
-use clearstream_control::{EventSender, Handler, Peer, memory_pair};
-use clearstream_probe::{Responder, measure, run};
+use clearstream_control::{Peer, Services, memory_pair};
+use clearstream_probe::{ProbeAgent, Responder, run};
 use clearstream_schema::{
     TimeSpan,
-    control::{Cookie, Failure, Reply, Request},
+    control::Cookie,
     probe::{ClockSource, ProbeConfig, ProbeSummary},
 };
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 const CLIENT: &str = "10.99.1.1";
 const SERVER: &str = "10.99.2.1";
-
-#[derive(Default)]
-struct Agent(Option<Responder>);
-
-impl Handler for Agent {
-    fn handle(&mut self, request: Request, _: &EventSender) -> Result<Reply, Failure> {
-        match request {
-            Request::ProbeListen { address, port, cookie } => {
-                let responder = self.0.insert(Responder::open(address, port, &cookie)?);
-                Ok(Reply::ProbeListening { udp: responder.udp(), tcp: responder.tcp() })
-            }
-            Request::ProbeRun { config, udp, tcp, cookie } => {
-                measure(&config, udp, tcp, &cookie).map(Reply::Probed)
-            }
-            _ => {
-                self.0 = None;
-                Ok(Reply::Empty)
-            }
-        }
-    }
-}
 
 /// client -- router -- server, gone when dropped.
 struct Path {
@@ -136,7 +115,7 @@ impl Drop for Path {
 
 /// An agent whose threads live in the namespace: threads inherit it.
 fn peer_in(namespace: &str) -> Peer {
-    inside(namespace, || memory_pair(Agent::default()).unwrap())
+    inside(namespace, || memory_pair(Services::new().with(ProbeAgent::default())).unwrap())
 }
 
 /// What a thread in the namespace returns.

@@ -5,11 +5,13 @@
 //!   negotiate by messages on a control channel (modules `negotiation`,
 //!   `control_channel`) and generate load on data queue pairs
 //!   (`data_queue_pairs`, `generator`).
+//! - [`RdmaAgent`] opens a server for the controller of an agent.
 //! - [`perftest`] is the protocol of perftest's programs, both roles, around the
 //!   same load generator.
 //! - [`rping`] is the protocol of librdmacm's rping, both roles.
 #![forbid(unsafe_code)]
 
+mod agent;
 mod blocking;
 mod client;
 mod control_channel;
@@ -23,6 +25,7 @@ mod samples;
 mod server;
 mod summary;
 
+pub use agent::{Listening, RdmaAgent, Serve};
 pub use client::{Event, measure};
 pub use error::RdmaError;
 pub use negotiation::{Cookie, validate};

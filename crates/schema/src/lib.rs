@@ -39,7 +39,6 @@ pub mod tcp_info;
 pub mod tune;
 pub mod units;
 pub mod watch;
-pub mod wire;
 
 pub use exit::ExitCode;
 pub use units::{BitRate, ByteCount, CoreList, TimeSpan};

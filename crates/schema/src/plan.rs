@@ -234,65 +234,6 @@ pub struct Verification {
     pub checks: Vec<Check>,
 }
 
-/// What an agent does with plans on its host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum PlanRequest {
-    /// Read settings; those that are not there are left out of the answer.
-    Read(Vec<Setting>),
-    /// Apply; all or nothing.
-    Apply(Plan),
-    /// Apply, pending: what is changed is restored when the session ends, however
-    /// it ends, unless [`PlanRequest::Keep`] comes first.
-    ApplyPending(Plan),
-    /// Keep what was applied pending in this session.
-    Keep {
-        /// As [`PlanReply::Applied`] gave it.
-        journal: String,
-    },
-    /// Compare with what is in force.
-    Verify(Plan),
-    /// Put back what the journal of this number found.
-    Revert {
-        /// As [`PlanReply::Applied`] gave it.
-        journal: String,
-        /// Also where the live value is neither ours nor the old one.
-        force: bool,
-    },
-    /// List the journals.
-    History,
-    /// End what was interrupted.
-    Recover,
-}
-
-/// What an agent answers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum PlanReply {
-    /// Values of the settings asked for.
-    Values(Vec<(Setting, String)>),
-    /// Kept.
-    Kept,
-    /// Applied.
-    Applied {
-        /// The journal's name; absent when everything was as desired already.
-        journal: Option<String>,
-        /// Steps that changed something.
-        changed_count: u64,
-    },
-    /// What was found in force.
-    Verified(Verification),
-    /// Reverted.
-    Reverted {
-        /// Steps put back.
-        restored_count: u64,
-    },
-    /// The journals, oldest first.
-    History(Vec<JournalEntry>),
-    /// What was done about each interrupted journal.
-    Recovered(Vec<Recovered>),
-}
-
 /// What a journal says happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]

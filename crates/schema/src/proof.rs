@@ -9,7 +9,6 @@ use crate::{
     fabric::{HashPolicy, ReturnPath},
     flow::Notice,
     tune::Severity,
-    wire::WireOutcome,
 };
 
 /// Name of the format.
@@ -247,6 +246,28 @@ pub struct PairProof {
     /// leads to them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreached: Vec<String>,
+}
+
+/// How a flow went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum WireOutcome {
+    /// Connected, and the answer came back.
+    Answered,
+    /// There was no time left for it.
+    NotTried,
+    /// The source port was taken: the flow was not tried.
+    PortInUse,
+    /// This host has no route (or a router said so).
+    NoRoute,
+    /// Somebody refused the connection.
+    Refused,
+    /// No answer to the connection request.
+    NotConnected,
+    /// Connected, but the answer did not come back.
+    NotAnswered,
+    /// Reset after it was connected.
+    Reset,
 }
 
 /// Way of one flow.

@@ -1,12 +1,10 @@
-//! What a pairing permits: the scopes of controllers, and which of them each
-//! request of the session protocol needs.
+//! What a pairing permits: the scopes of controllers, made of rights of which each
+//! call names the one that it needs.
 
 use std::{fmt, str::FromStr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::{control::Request, plan::PlanRequest, wire::RouteRequest};
 
 /// A right of a controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -46,7 +44,7 @@ pub enum Scope {
 pub struct ScopeError;
 
 impl Scope {
-    /// Whether a request that needs `right` is permitted.
+    /// Whether a call that needs `right` is permitted.
     pub fn permits(self, right: Right) -> bool {
         self.rights().contains(&right)
     }
@@ -96,47 +94,6 @@ impl FromStr for Scope {
             _ => Err(ScopeError),
         };
         text.split(',').map(right).collect::<Result<Vec<_>, _>>()?.try_into()
-    }
-}
-
-impl Request {
-    /// Name of the request, as SECURITY.md lists it, and the right that it
-    /// needs. No wildcard: whoever adds a request decides here.
-    pub fn needs(&self) -> (&'static str, Right) {
-        use Right::{Change, Measure};
-        match self {
-            Self::Inspect => ("inspect", Measure),
-            Self::Capture => ("capture", Measure),
-            Self::FlowPrepare(_) => ("flow-prepare", Measure),
-            Self::FlowStart { .. } => ("flow-start", Measure),
-            Self::FlowStop { .. } => ("flow-stop", Measure),
-            Self::ProbeListen { .. } => ("probe-listen", Measure),
-            Self::ProbeRun { .. } => ("probe-run", Measure),
-            Self::ProbeClose => ("probe-close", Measure),
-            Self::Plan(request) => match request {
-                PlanRequest::Read(_) => ("plan read", Measure),
-                PlanRequest::Verify(_) => ("plan verify", Measure),
-                PlanRequest::History => ("plan history", Measure),
-                PlanRequest::Apply(_) => ("plan apply", Change),
-                PlanRequest::ApplyPending(_) => ("plan apply-pending", Change),
-                PlanRequest::Keep { .. } => ("plan keep", Change),
-                PlanRequest::Revert { .. } => ("plan revert", Change),
-                PlanRequest::Recover => ("plan recover", Change),
-            },
-            Self::Route(request) => match request {
-                RouteRequest::Facts => ("route facts", Measure),
-                RouteRequest::Lookup(_) => ("route lookup", Measure),
-                RouteRequest::Listen(_) => ("route listen", Measure),
-                RouteRequest::Connect(_) => ("route connect", Measure),
-                RouteRequest::Observe(_) => ("route observe", Measure),
-                RouteRequest::Observed => ("route observed", Measure),
-                RouteRequest::Counters => ("route counters", Measure),
-                RouteRequest::PathMtu(_) => ("route path-mtu", Measure),
-                RouteRequest::Close => ("route close", Measure),
-            },
-            Self::RdmaServe { .. } => ("rdma-serve", Measure),
-            Self::Shutdown => ("shutdown", Measure),
-        }
     }
 }
 

@@ -4,14 +4,14 @@ use std::{
     collections::BTreeMap,
     net::IpAddr,
     sync::{Arc, atomic::AtomicBool},
-    time::Duration,
 };
 
-use clearstream_control::{PeerError, encoding};
+use clearstream_control::PeerError;
+use clearstream_host::calls::{Inspect, fetch_capture};
 use clearstream_lab::{LabError, RunningLab};
 use clearstream_schema::{
     CoreList,
-    control::{AgentEvent, Failure, FailureKind, Reply, Request},
+    control::{Failure, FailureKind},
     flow::Notice,
     lab::{DelayLineStats, LabFile},
     outcome::Outcome,
@@ -197,8 +197,8 @@ impl Testbed for HostTestbed<'_> {
         let in_lab = self.hosts.lab().is_some();
         let describe = |host: &mut clearstream_workload::Host<'_>| {
             let peer = &mut *host.peer;
-            match peer.request(Request::Inspect) {
-                Ok(Reply::Host(mut report)) => {
+            match peer.call(&Inspect {}) {
+                Ok(mut report) => {
                     // A lab's hosts are called as its file calls them.
                     if in_lab {
                         report.name = peer.name().to_owned();
@@ -206,7 +206,6 @@ impl Testbed for HostTestbed<'_> {
                     let name = report.name.clone();
                     Ok(RunHost { name, role: host.role.clone(), report, capture: None })
                 }
-                Ok(_) => Err(StudyError::Lost { reason: format!("{}: no answer to inspect", peer.name()) }),
                 Err(PeerError::Refused { name, failure }) => {
                     Err(StudyError::Describe { host: name, failure })
                 }
@@ -218,19 +217,8 @@ impl Testbed for HostTestbed<'_> {
 
     fn capture(&mut self, host: usize) -> Result<Vec<u8>, TrialError> {
         let host = self.hosts.iter_mut().nth(host);
-        let peer = &mut *host.ok_or_else(|| TrialError::internal("a host too many"))?.peer;
-        peer.request(Request::Capture)?;
-        let mut bundle = Vec::new();
-        // The parts were sent before the answer: they are there already.
-        while let Some(event) = peer.next_event(Duration::ZERO)? {
-            if let AgentEvent::CaptureChunk { base64 } = event {
-                let part = encoding::from_base64(&base64).map_err(|error| {
-                    TrialError::internal(format!("{}: garbled capture: {error}", peer.name()))
-                })?;
-                bundle.extend(part);
-            }
-        }
-        Ok(bundle)
+        let host = host.ok_or_else(|| TrialError::internal("a host too many"))?;
+        Ok(fetch_capture(host.peer)?)
     }
 
     fn lab(&self) -> Option<&LabFile> {

@@ -85,6 +85,8 @@ impl From<PeerError> for TrialError {
             PeerError::Refused { failure, name } => {
                 Failure { kind: failure.kind, message: format!("{name}: {}", failure.message) }.into()
             }
+            // Both are there: the next trial may need none of that.
+            error @ PeerError::Skew { .. } => Self::internal(error.to_string()),
             error => Self::lost(error.to_string()),
         }
     }

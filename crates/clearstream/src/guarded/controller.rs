@@ -4,12 +4,18 @@
 //! afterwards. Whoever the controller is, no setting outside of the families is
 //! read, changed or restored for it.
 
+use clearstream_control::{Call, CallContext, Done, Registration, Service};
 use clearstream_plan::{
-    Applied, Options, Permitted, PlanError, check_settings, failure, history, read, recover, verify,
+    Options, Permitted, PlanError,
+    calls::{
+        Applied, Apply, ApplyPending, History, Journals, Keep, Read, Recover, Recoveries, Revert, Reverted,
+        Values, Verify,
+    },
+    check_settings, failure, history, read, recover, verify,
 };
 use clearstream_schema::{
     control::{Failure, FailureKind},
-    plan::{Plan, PlanReply, PlanRequest},
+    plan::{Plan, Verification},
 };
 
 use super::{Guard, tested::Tested};
@@ -22,52 +28,80 @@ pub struct Plans {
     tested: Vec<Tested>,
 }
 
-impl Plans {
-    /// Answers a controller's request on this host, in the namespaces of the
-    /// calling thread.
-    pub fn handle(&mut self, request: PlanRequest) -> Result<PlanReply, Failure> {
-        self.answer(request).map_err(|error| match error {
+impl Service for Plans {
+    fn register(calls: &mut Registration<Self>) {
+        on(calls, Self::read);
+        on(calls, Self::apply);
+        on(calls, Self::apply_pending);
+        on(calls, Self::keep);
+        on(calls, Self::verify);
+        on(calls, Self::revert);
+        on(calls, Self::history);
+        on(calls, Self::recover);
+    }
+}
+
+/// Registers what serves a call on this host, in the namespaces of the calling
+/// thread.
+fn on<C: Call + 'static>(
+    calls: &mut Registration<Plans>,
+    serve: impl Fn(&mut Plans, C, Options) -> Result<C::Reply, CommandError> + Send + 'static,
+) {
+    calls.on(move |plans: &mut Plans, call: C, _: &CallContext<'_>| {
+        let served = options().map_err(CommandError::from).and_then(|options| serve(plans, call, options));
+        served.map_err(|error| match error {
             CommandError::Plan(error) => failure(&error),
             CommandError::Guarded(message) => Failure { kind: FailureKind::Invalid, message },
             error => Failure { kind: FailureKind::Internal, message: error.to_string() },
         })
+    });
+}
+
+impl Plans {
+    fn read(&mut self, call: Read, options: Options) -> Result<Values, CommandError> {
+        Ok(Values { values: read(&call.settings, &options)?.into_iter().collect() })
     }
 
-    fn answer(&mut self, request: PlanRequest) -> Result<PlanReply, CommandError> {
-        let options = options()?;
-        Ok(match request {
-            PlanRequest::Read(settings) => {
-                PlanReply::Values(read(&settings, &options)?.into_iter().collect())
-            }
-            PlanRequest::Apply(plan) => {
-                applied(&guard_for(&plan, &options)?.apply(&plan, options, |_| {})?)
-            }
-            PlanRequest::ApplyPending(plan) => {
-                let (done, tested) = guard_for(&plan, &options)?.apply_pending(&plan, &options)?;
-                self.tested.extend(tested);
-                applied(&done)
-            }
-            PlanRequest::Keep { journal } => {
-                let Some(tested) = self.take(&journal) else {
-                    let message = format!("journal {journal} is not under test in this session");
-                    return Err(CommandError::Guarded(message));
-                };
-                tested.keep()?;
-                PlanReply::Kept
-            }
-            PlanRequest::Verify(plan) => PlanReply::Verified(verify(&plan, &options)?),
-            // Forced are values that somebody else changed, not connections.
-            PlanRequest::Revert { journal, force } => {
-                let way_out = "run clearstream route revert --force on that host";
-                let done = Guard::of_agent().put_back(&journal, force, way_out, &options)?;
-                if let Some(tested) = self.take(&journal) {
-                    tested.reverted();
-                }
-                PlanReply::Reverted { restored_count: done.restored_count }
-            }
-            PlanRequest::History => PlanReply::History(history(&options)?),
-            PlanRequest::Recover => PlanReply::Recovered(recover(&options)?),
-        })
+    fn apply(&mut self, Apply { plan }: Apply, options: Options) -> Result<Applied, CommandError> {
+        Ok(applied(&guard_for(&plan, &options)?.apply(&plan, options, |_| {})?))
+    }
+
+    fn apply_pending(&mut self, call: ApplyPending, options: Options) -> Result<Applied, CommandError> {
+        let (done, tested) = guard_for(&call.plan, &options)?.apply_pending(&call.plan, &options)?;
+        self.tested.extend(tested);
+        Ok(applied(&done))
+    }
+
+    fn keep(&mut self, Keep { journal }: Keep, _: Options) -> Result<Done, CommandError> {
+        let Some(tested) = self.take(&journal) else {
+            let message = format!("journal {journal} is not under test in this session");
+            return Err(CommandError::Guarded(message));
+        };
+        tested.keep()?;
+        Ok(Done {})
+    }
+
+    fn verify(&mut self, Verify { plan }: Verify, options: Options) -> Result<Verification, CommandError> {
+        Ok(verify(&plan, &options)?)
+    }
+
+    /// Forced are values that somebody else changed, not connections.
+    fn revert(&mut self, call: Revert, options: Options) -> Result<Reverted, CommandError> {
+        let Revert { journal, force } = call;
+        let way_out = "run clearstream route revert --force on that host";
+        let done = Guard::of_agent().put_back(&journal, force, way_out, &options)?;
+        if let Some(tested) = self.take(&journal) {
+            tested.reverted();
+        }
+        Ok(Reverted { restored_count: done.restored_count })
+    }
+
+    fn history(&mut self, _: History, options: Options) -> Result<Journals, CommandError> {
+        Ok(Journals { journals: history(&options)? })
+    }
+
+    fn recover(&mut self, _: Recover, options: Options) -> Result<Recoveries, CommandError> {
+        Ok(Recoveries { journals: recover(&options)? })
     }
 
     fn take(&mut self, journal: &str) -> Option<Tested> {
@@ -99,6 +133,6 @@ fn guard_for(plan: &Plan, options: &Options) -> Result<Guard, CommandError> {
     Ok(guard)
 }
 
-fn applied(done: &Applied) -> PlanReply {
-    PlanReply::Applied { journal: done.journal.clone(), changed_count: done.changed.len() as u64 }
+fn applied(done: &clearstream_plan::Applied) -> Applied {
+    Applied { journal: done.journal.clone(), changed_count: done.changed.len() as u64 }
 }

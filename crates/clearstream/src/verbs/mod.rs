@@ -104,7 +104,7 @@ impl Verb {
             Self::Completions(args) => args.run(),
             Self::Agent => {
                 crate::interrupt::leave_to_controller()?;
-                Ok(clearstream_control::agent::serve_stdio(crate::agent::Agent::default())?)
+                Ok(clearstream_control::agent::serve_stdio(crate::agent::services())?)
             }
         }
     }

@@ -6,8 +6,7 @@ use std::{
 };
 
 use clap::Subcommand;
-use clearstream_control::Peer;
-use clearstream_host::{HostRoot, capture};
+use clearstream_host::{HostRoot, calls::Inspect, capture};
 use clearstream_place::{
     path::PathHash,
     placement, rank,
@@ -16,7 +15,6 @@ use clearstream_place::{
 };
 use clearstream_schema::{
     CoreList,
-    control::{Reply, Request},
     flow::Protocol,
     host::{HostReport, Nic, Rss},
     place::Role,
@@ -232,8 +230,8 @@ impl PortsArgs {
                 )
             })?;
             return Ok(Between {
-                receiver: inspect(&mut ends.server)?,
-                sender: inspect(&mut ends.client)?,
+                receiver: ends.server.call(&Inspect {})?,
+                sender: ends.client.call(&Inspect {})?,
                 source,
                 destination: ends.server_address,
                 sender_here: ends.lab.is_none(),
@@ -302,21 +300,13 @@ fn describe(from: Option<&PathBuf>) -> Result<(HostRoot, HostReport), CommandErr
     Ok((captured.root().clone(), clearstream_host::inspect(captured.root())))
 }
 
-/// Asks an agent for its host.
-pub fn inspect(peer: &mut Peer) -> Result<HostReport, CommandError> {
-    match peer.request(Request::Inspect)? {
-        Reply::Host(host) => Ok(host),
-        _ => Err(CommandError::Partial(format!("{}: the agent did not describe its host", peer.name()))),
-    }
-}
-
 /// Ports for the flows of a test between two agents, the client sending.
 pub fn steer_test(
     ends: &mut Endpoints,
     config: &clearstream_schema::flow::FlowConfig,
 ) -> Result<Result<Chosen, String>, CommandError> {
-    let receiver = inspect(&mut ends.server)?;
-    let sender = inspect(&mut ends.client)?;
+    let receiver = ends.server.call(&Inspect {})?;
+    let sender = ends.client.call(&Inspect {})?;
     let Some(source) = config.bind_address.or(ends.client_address) else {
         return Ok(Err(
             "the address that the flows leave from is not known; write it with --bind-address".to_owned()

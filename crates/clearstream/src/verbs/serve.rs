@@ -7,7 +7,7 @@ use clearstream_control::{
     tls::{self, Busy, ServeConfig},
 };
 
-use crate::{agent::Agent, exit::CommandError, interrupt, output};
+use crate::{agent, exit::CommandError, interrupt, output};
 
 /// Wait for paired controllers.
 #[derive(Debug, clap::Args)]
@@ -33,6 +33,6 @@ impl ServeArgs {
         config.on_event = Box::new(|event| output::log(&event.to_string()));
         let server = tls::Server::bind(config)?;
         output::line(&format!("listening on {}; stop with Ctrl-C", server.local_address()))?;
-        Ok(server.run(&stop, |controller| Agent::of_controller(controller.address.ip()))?)
+        Ok(server.run(&stop, |_| agent::services())?)
     }
 }

@@ -8,13 +8,18 @@ use std::{
     net::SocketAddr,
     path::Path,
     process::Child,
+    sync::atomic::AtomicBool,
     time::Duration,
 };
 
-use clearstream_control::{Peer, PeerError, pairing::Pairing, tls};
+use clearstream::agent;
+use clearstream_control::{Call, Peer, PeerError, Shutdown, pairing::Pairing, tls};
+use clearstream_flow::calls::Listen;
+use clearstream_plan::calls::{Applied, Apply, ApplyPending, Keep, Read, Revert, Values};
 use clearstream_schema::{
-    control::{Failure, FailureKind, Reply, Request},
-    plan::{LinkAttribute, PlanReply, PlanRequest, Setting},
+    control::{Cookie, Failure, FailureKind},
+    flow::FlowConfig,
+    plan::{LinkAttribute, Setting},
     scope::Right,
 };
 
@@ -71,7 +76,7 @@ impl Drop for Daemon {
     }
 }
 
-fn refused(result: Result<Reply, PeerError>) -> Option<Failure> {
+fn refused<R>(result: Result<R, PeerError>) -> Option<Failure> {
     match result {
         Ok(_) => None,
         Err(PeerError::Refused { failure, .. }) => Some(failure),
@@ -206,8 +211,7 @@ fn families() -> Vec<(Setting, String)> {
 
 fn apply(peer: &mut Peer, (setting, value): &(Setting, String), pending: bool) -> Option<Failure> {
     let plan = plan(setting.clone(), Some(value));
-    let request = if pending { PlanRequest::ApplyPending(plan) } else { PlanRequest::Apply(plan) };
-    refused(peer.request(Request::Plan(request)))
+    if pending { refused(peer.call(&ApplyPending { plan })) } else { refused(peer.call(&Apply { plan })) }
 }
 
 #[test]
@@ -235,14 +239,38 @@ fn root_a_hostile_controller_changes_nothing_that_it_may_not() {
     });
 }
 
-/// Every request, and 200 settings, with the scope `measure`.
+/// Every call that is served with bodies that are none of it, and calls that are not.
+fn garbled(peer: &mut Peer) {
+    let never = AtomicBool::new(false);
+    let mut send = |name: &str, json: &str| {
+        refused(peer.call_by_name(name, serde_json::from_str(json).unwrap(), &never))
+    };
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    for (name, right) in agent::services().calls().filter(|(name, _)| *name != Shutdown::NAME) {
+        for json in ["null", "7", r#""x""#, "[[[]]]", &deep] {
+            let failure = send(name, json).unwrap_or_else(|| panic!("{name} was done"));
+            let expected = match right {
+                Right::Change => FailureKind::Forbidden,
+                Right::Measure => FailureKind::Invalid,
+            };
+            assert_eq!(failure.kind, expected, "{name}: {failure}");
+        }
+    }
+    for name in ["", "exec", "plan", "plan  apply", "Plan Apply", "plan apply\0", &"x".repeat(100_000)] {
+        let failure = send(name, "{}").unwrap_or_else(|| panic!("{name} was done"));
+        assert_eq!(failure.kind, FailureKind::Unsupported, "{failure}");
+    }
+}
+
+/// Every call, and 200 settings, with the scope `measure`.
 fn measuring(daemon: &Daemon) {
     let pairing = daemon.pair("mallory", None);
     let mut peer = daemon.connect(&pairing);
-    for request in samples() {
-        let (name, right) = request.needs();
-        let failure = refused(peer.request(request));
-        if right == Right::Change {
+    garbled(&mut peer);
+    for sample in samples() {
+        let name = sample.name;
+        let failure = refused(sample.send(&mut peer));
+        if sample.needs == Right::Change {
             let failure = failure.unwrap_or_else(|| panic!("{name} was done"));
             assert_eq!(failure.kind, FailureKind::Forbidden, "{name}: {failure}");
             assert!(failure.message.contains("pair create mallory --scope measure,change"), "{failure}");
@@ -253,13 +281,9 @@ fn measuring(daemon: &Daemon) {
     drop(peer);
     let mut peer = daemon.connect(&pairing);
     // As root a name would make the kernel load a module.
-    let Some(Request::FlowPrepare(mut prepare)) =
-        samples().into_iter().find(|request| matches!(request, Request::FlowPrepare(_)))
-    else {
-        panic!("there is a sample")
-    };
-    prepare.config.congestion_control = Some("nonesuch".to_owned());
-    let failure = refused(peer.request(Request::FlowPrepare(prepare))).unwrap();
+    let config = FlowConfig { congestion_control: Some("nonesuch".to_owned()), ..FlowConfig::default() };
+    let listen = Listen { test: 1, cookie: Cookie("00".repeat(16)), address: None, config };
+    let failure = refused(peer.call(&listen)).unwrap();
     assert!(failure.message.contains("over TLS none is loaded"), "{failure}");
     let all: Vec<(Setting, String)> = outside().into_iter().chain(families()).collect();
     assert!(all.len() >= 200, "{} settings", all.len());
@@ -269,8 +293,8 @@ fn measuring(daemon: &Daemon) {
     }
     // Reading is measuring, but neither a secret nor a way to run something.
     for (setting, _) in outside().into_iter().step_by(3) {
-        match peer.request(Request::Plan(PlanRequest::Read(vec![setting.clone()]))) {
-            Ok(Reply::Plan(PlanReply::Values(values))) => {
+        match peer.call(&Read { settings: vec![setting.clone()] }) {
+            Ok(Values { values }) => {
                 let is_family = matches!(&setting, Setting::Sysctl(key) if key == "net.ipv4.tcp_sack")
                     || matches!(&setting, Setting::File(path) if path.ends_with("rx-0/rps_cpus"))
                     || matches!(&setting, Setting::NetfilterTable { name } if name == "clearstream_a");
@@ -305,12 +329,13 @@ fn changing(peer: &mut Peer, scratch: &Path) {
     tune(&["apply", own, "--yes"]).refused(4, &["kernel.core_pattern", "--allow-any-setting"]);
     let applied = tune(&["apply", own, "--yes", "--json", "--allow-any-setting"]).json();
     let journal = applied["journal"].as_str().unwrap().to_owned();
-    for request in [
-        PlanRequest::Revert { journal: journal.clone(), force: false },
-        PlanRequest::Revert { journal: journal.clone(), force: true },
-        PlanRequest::Keep { journal: journal.clone() },
+    let revert = |force| Revert { journal: journal.clone(), force };
+    for refusal in [
+        refused(peer.call(&revert(false))),
+        refused(peer.call(&revert(true))),
+        refused(peer.call(&Keep { journal: journal.clone() })),
     ] {
-        assert!(refused(peer.request(Request::Plan(request))).is_some());
+        assert!(refusal.is_some());
         assert_eq!(fs::read_to_string(pattern).unwrap(), "core.mine\n");
     }
     tune(&["revert", &journal]).ok();
@@ -321,9 +346,8 @@ fn permitted(daemon: &Daemon, pairing: &Pairing, before: &std::collections::BTre
     let mut peer = daemon.connect(pairing);
     let mut journals = Vec::new();
     for (setting, value) in families() {
-        let request = PlanRequest::Apply(plan(setting.clone(), Some(&value)));
-        match peer.request(Request::Plan(request)) {
-            Ok(Reply::Plan(PlanReply::Applied { journal: Some(journal), .. })) => journals.push(journal),
+        match peer.call(&Apply { plan: plan(setting.clone(), Some(&value)) }) {
+            Ok(Applied { journal: Some(journal), .. }) => journals.push(journal),
             other => panic!("{setting:?}: {other:?}"),
         }
     }
@@ -337,8 +361,7 @@ fn permitted(daemon: &Daemon, pairing: &Pairing, before: &std::collections::BTre
     };
     assert_eq!(changed.iter().filter(|name| !is_ours(name)).collect::<Vec<_>>(), [] as [&String; 0]);
     for journal in journals.into_iter().rev() {
-        let request = PlanRequest::Revert { journal, force: false };
-        assert!(refused(peer.request(Request::Plan(request))).is_none());
+        assert!(refused(peer.call(&Revert { journal, force: false })).is_none());
     }
     let sack = (Setting::Sysctl("net.ipv4.tcp_sack".to_owned()), "0".to_owned());
     assert!(apply(&mut peer, &sack, true).is_none());

@@ -1,13 +1,19 @@
-//! One request of every type, as a hostile controller would send it.
+//! One call of every type, as a hostile controller would send it.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use clearstream_control::{Call, Peer, PeerError, Shutdown};
+use clearstream_flow::calls as flow;
+use clearstream_host::calls as host;
+use clearstream_plan::calls as plans;
+use clearstream_probe::calls as probe;
+use clearstream_route::wire::calls as route;
 use clearstream_schema::{
-    control::{Cookie, FlowPrepare, FlowRole, Request},
+    control::Cookie,
     flow::FlowConfig,
-    plan::{Plan, PlanHost, PlanRequest, Setting, Step},
+    plan::{Plan, PlanHost, Setting, Step},
     probe::ProbeConfig,
-    wire::{FlowLookup, RouteRequest, WireFlows, WireListen, WireObserve, WirePathMtu, WireProtocol},
+    scope::Right,
 };
 
 /// A name that would be a program if it were written where programs are named.
@@ -41,72 +47,100 @@ pub(crate) fn plan(setting: Setting, desired: Option<&str>) -> Plan {
     }
 }
 
-/// Every request, the end of the session last.
-pub(crate) fn samples() -> Vec<Request> {
+/// A call that can be sent.
+pub(crate) struct Sample {
+    pub(crate) name: &'static str,
+    pub(crate) needs: Right,
+    send: Box<dyn Fn(&mut Peer) -> Result<(), PeerError>>,
+}
+
+impl Sample {
+    fn of<C: Call + 'static>(call: C) -> Self {
+        let send = Box::new(move |peer: &mut Peer| peer.call(&call).map(drop));
+        Self { name: C::NAME, needs: C::NEEDS, send }
+    }
+
+    pub(crate) fn send(&self, peer: &mut Peer) -> Result<(), PeerError> {
+        (self.send)(peer)
+    }
+}
+
+/// Every call, the end of the session last.
+pub(crate) fn samples() -> Vec<Sample> {
+    let mut all = measuring();
+    all.extend(plans());
+    all.extend(routes());
+    all.push(Sample::of(Shutdown {}));
+    all
+}
+
+fn measuring() -> Vec<Sample> {
     let nobody = SocketAddr::new(HERE, 9);
+    let config = FlowConfig::default();
+    let listen = flow::Listen { test: 1, cookie: cookie(), address: Some(HERE), config: config.clone() };
+    let probes = ProbeConfig { count: 1, ..ProbeConfig::default() };
+    let peer = Some([192, 0, 2, 1].into());
+    vec![
+        Sample::of(host::Inspect {}),
+        Sample::of(host::Capture {}),
+        Sample::of(listen),
+        Sample::of(flow::Start { test: 1 }),
+        Sample::of(flow::Stop { test: 1 }),
+        Sample::of(flow::Connect { test: 2, cookie: cookie(), server: nobody, config }),
+        Sample::of(probe::Listen { address: Some(HERE), port: None, cookie: cookie() }),
+        Sample::of(probe::Run { config: probes, udp: nobody, tcp: nobody, cookie: cookie() }),
+        Sample::of(probe::Close {}),
+        Sample::of(clearstream_rdma::Serve { address: HERE, cookie: Some(cookie()), peer }),
+    ]
+}
+
+fn plans() -> Vec<Sample> {
     let hostile = || plan(Setting::Sysctl("kernel.core_pattern".to_owned()), Some(PROGRAM));
     let journal = || "20261122T000000Z".to_owned();
-    let prepare = FlowPrepare {
-        test: 1,
-        cookie: cookie(),
-        role: FlowRole::Server { address: Some(HERE) },
-        config: FlowConfig::default(),
-    };
-    let lookup = FlowLookup {
+    let foreign = Setting::NetfilterTable { name: "clearstream; flush ruleset".to_owned() };
+    vec![
+        Sample::of(plans::Read { settings: vec![foreign] }),
+        Sample::of(plans::Apply { plan: hostile() }),
+        Sample::of(plans::ApplyPending { plan: hostile() }),
+        Sample::of(plans::Keep { journal: journal() }),
+        Sample::of(plans::Verify { plan: hostile() }),
+        Sample::of(plans::Revert { journal: journal(), force: true }),
+        Sample::of(plans::History {}),
+        Sample::of(plans::Recover {}),
+    ]
+}
+
+fn routes() -> Vec<Sample> {
+    let lookup = route::Lookup {
         source: HERE,
         destination: HERE,
-        protocol: WireProtocol::Tcp,
+        protocol: route::WireProtocol::Tcp,
         mark: None,
         ports: vec![(1, 2)],
     };
-    let flows = WireFlows {
+    let connect = route::Connect {
         source: HERE,
-        server: nobody,
+        server: SocketAddr::new(HERE, 9),
         ports: vec![40_000],
         cookie: cookie(),
         patience_ms: 50,
         at_once: 1,
     };
-    let plans = [
-        PlanRequest::Read(vec![Setting::NetfilterTable { name: "clearstream; flush ruleset".to_owned() }]),
-        PlanRequest::Apply(hostile()),
-        PlanRequest::ApplyPending(hostile()),
-        PlanRequest::Keep { journal: journal() },
-        PlanRequest::Verify(hostile()),
-        PlanRequest::Revert { journal: journal(), force: true },
-        PlanRequest::History,
-        PlanRequest::Recover,
-    ];
-    let routes = [
-        RouteRequest::Facts,
-        RouteRequest::Lookup(lookup),
-        RouteRequest::Listen(WireListen { addresses: vec![HERE], port: None, cookie: cookie() }),
-        RouteRequest::Connect(flows),
-        RouteRequest::Observe(WireObserve { ports: vec![9], interfaces: Vec::new(), seconds: 1 }),
-        RouteRequest::Observed,
-        RouteRequest::Counters,
-        RouteRequest::PathMtu(WirePathMtu {
-            source: SocketAddr::new(HERE, 0),
-            destination: nobody,
-            cookie: cookie(),
-            patience_ms: 50,
-        }),
-        RouteRequest::Close,
-    ];
-    let probe = ProbeConfig { count: 1, ..ProbeConfig::default() };
-    let mut all = vec![
-        Request::Inspect,
-        Request::Capture,
-        Request::FlowPrepare(prepare),
-        Request::FlowStart { test: 1 },
-        Request::FlowStop { test: 1 },
-        Request::ProbeListen { address: Some(HERE), port: None, cookie: cookie() },
-        Request::ProbeRun { config: probe, udp: nobody, tcp: nobody, cookie: cookie() },
-        Request::ProbeClose,
-        Request::RdmaServe { address: HERE, cookie: Some(cookie()), peer: Some([192, 0, 2, 1].into()) },
-    ];
-    all.extend(plans.map(Request::Plan));
-    all.extend(routes.map(Request::Route));
-    all.push(Request::Shutdown);
-    all
+    let path_mtu = route::PathMtu {
+        source: SocketAddr::new(HERE, 0),
+        destination: SocketAddr::new(HERE, 9),
+        cookie: cookie(),
+        patience_ms: 50,
+    };
+    vec![
+        Sample::of(route::Facts {}),
+        Sample::of(lookup),
+        Sample::of(route::Listen { addresses: vec![HERE], port: None, cookie: cookie() }),
+        Sample::of(connect),
+        Sample::of(route::Observe { ports: vec![9], interfaces: Vec::new(), seconds: 1 }),
+        Sample::of(route::Observed {}),
+        Sample::of(route::Counters {}),
+        Sample::of(path_mtu),
+        Sample::of(route::Close {}),
+    ]
 }

@@ -1,8 +1,10 @@
 //! From the content of a frame to a message, with room for additions: a peer
 //! of a higher minor version may say things that we do not know.
 
-use clearstream_schema::control::{Failure, FailureKind, Hello, Message, Outcome};
+use clearstream_schema::control::{Failure, FailureKind};
 use serde_json::Value;
+
+use crate::message::{Hello, Message, Outcome};
 
 /// A frame's content, understood as far as it can be.
 #[derive(Debug)]

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use clearstream_schema::control::{FailureKind, Hello};
+use clearstream_schema::control::FailureKind;
 
-use crate::frame::FrameError;
+use crate::{frame::FrameError, message::Hello};
 
 /// Why a session is over.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

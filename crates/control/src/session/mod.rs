@@ -13,11 +13,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_schema::control::{
-    AgentEvent, Failure, FailureKind, Hello, Message, Outcome, PROTOCOL_MAJOR, PROTOCOL_MINOR, Request,
-};
+use clearstream_schema::control::{Failure, FailureKind};
 
-use crate::frame::{self, Decoder, FRAME_LIMIT, FrameError, HELLO_LIMIT};
+use crate::{
+    frame::{self, Decoder, FRAME_LIMIT, FrameError, HELLO_LIMIT},
+    message::{Body, Event, Hello, Message, Outcome, PROTOCOL_MAJOR, PROTOCOL_MINOR},
+};
 use decode::{Decoded, decode};
 
 mod decode;
@@ -33,8 +34,8 @@ pub const SILENCE: Duration = Duration::from_secs(4);
 pub const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 /// More unanswered requests than this are a fault of the controller.
 pub const PENDING_REQUESTS: usize = 64;
-/// Bytes of events that may wait to be taken before intervals are dropped and
-/// counted; at four times this much the session ends.
+/// Bytes of events that may wait to be taken before droppable ones are dropped
+/// and counted; at four times this much the session ends.
 pub const EVENT_BYTES: usize = 64 << 20;
 /// Ticks come at least every [`KEEP_ALIVE`]. A longer gap means that this
 /// process did not run (stopped, starved, suspended) and heard nothing for
@@ -66,8 +67,10 @@ pub enum Incoming {
     Request {
         /// To be named in the answer.
         id: u64,
-        /// What to do.
-        request: Box<Request>,
+        /// Name of the call.
+        name: String,
+        /// The call.
+        body: Body,
     },
     /// Answer to a request of ours.
     Reply {
@@ -79,7 +82,7 @@ pub enum Incoming {
     /// The agent says something by itself.
     Event {
         /// What.
-        event: AgentEvent,
+        event: Event,
         /// Bytes of its frame, a measure of the memory that it takes.
         frame_bytes: usize,
     },
@@ -95,7 +98,7 @@ pub struct Session {
     incoming: VecDeque<Incoming>,
     /// Bytes of the events among `incoming`.
     event_bytes: usize,
-    /// Events thrown away since the last `EventsDropped`.
+    /// Events dropped, here or by the agent.
     dropped_count: u64,
     outgoing: VecDeque<Vec<u8>>,
     outgoing_bytes: usize,
@@ -227,21 +230,22 @@ impl Session {
     /// The next thing that the other side said.
     pub fn poll_message(&mut self) -> Option<Incoming> {
         let message = self.incoming.pop_front();
-        match &message {
-            Some(Incoming::Event { frame_bytes, .. }) => self.event_bytes -= frame_bytes,
-            None if self.dropped_count > 0 => {
-                let count = std::mem::take(&mut self.dropped_count);
-                return Some(Incoming::Event { event: AgentEvent::EventsDropped { count }, frame_bytes: 0 });
-            }
-            _ => {}
+        if let Some(Incoming::Event { frame_bytes, .. }) = &message {
+            self.event_bytes -= frame_bytes;
         }
         message
     }
 
-    /// Controller: asks for something; the answer carries the same id.
-    pub fn request(&mut self, request: Request, now: Instant) -> Result<u64, FrameError> {
+    /// Controller: droppable events that were dropped since the session began, by
+    /// the agent because this side read too slowly, or here because nobody took them.
+    pub fn dropped_event_count(&self) -> u64 {
+        self.dropped_count
+    }
+
+    /// Controller: sends a call; the answer carries the same id.
+    pub fn request(&mut self, name: &str, body: Body, now: Instant) -> Result<u64, FrameError> {
         let id = self.last_id + 1;
-        self.send(&Message::Request { id, request: Box::new(request) }, now)?;
+        self.send(&Message::Request { id, name: name.to_owned(), body }, now)?;
         self.last_id = id;
         self.pending.insert(id);
         Ok(id)
@@ -323,9 +327,9 @@ impl Session {
             (Message::Goodbye { reason, kind }, _) => {
                 self.end = Some(SessionEnd::Goodbye { reason, kind });
             }
-            (Message::Request { id, request }, Role::Agent) => {
+            (Message::Request { id, name, body }, Role::Agent) => {
                 if self.accept_id(id, now) {
-                    self.incoming.push_back(Incoming::Request { id, request });
+                    self.incoming.push_back(Incoming::Request { id, name, body });
                 }
             }
             (Message::Reply { id, outcome }, Role::Controller) => {
@@ -336,6 +340,7 @@ impl Session {
                 }
             }
             (Message::Event(event), Role::Controller) => self.take_event(event, frame_bytes, now),
+            (Message::EventsDropped { count }, Role::Controller) => self.count_dropped(count),
             (Message::Ready, Role::Controller) => self.incoming.push_back(Incoming::Ready),
             (Message::Queued { reason }, Role::Controller) => {
                 self.incoming.push_back(Incoming::Queued { reason });
@@ -345,7 +350,11 @@ impl Session {
                 self.fail(SessionEnd::Protocol("an agent sent a request".into()), now);
             }
             (
-                Message::Reply { .. } | Message::Event(_) | Message::Ready | Message::Queued { .. },
+                Message::Reply { .. }
+                | Message::Event(_)
+                | Message::EventsDropped { .. }
+                | Message::Ready
+                | Message::Queued { .. },
                 Role::Agent,
             ) => self.fail(SessionEnd::Protocol("a controller spoke as an agent".into()), now),
         }
@@ -373,15 +382,19 @@ impl Session {
         self.incoming.push_back(Incoming::Hello(hello));
     }
 
-    fn take_event(&mut self, event: AgentEvent, frame_bytes: usize, now: Instant) {
-        if self.event_bytes >= EVENT_BYTES && matches!(event, AgentEvent::FlowInterval { .. }) {
-            self.dropped_count += 1;
+    fn take_event(&mut self, event: Event, frame_bytes: usize, now: Instant) {
+        if self.event_bytes >= EVENT_BYTES && event.droppable {
+            self.count_dropped(1);
         } else if self.event_bytes >= 4 * EVENT_BYTES {
             self.fail(SessionEnd::Protocol("the agent sends more events than fit into memory".into()), now);
         } else {
             self.event_bytes += frame_bytes;
             self.incoming.push_back(Incoming::Event { event, frame_bytes });
         }
+    }
+
+    fn count_dropped(&mut self, count: u64) {
+        self.dropped_count = self.dropped_count.saturating_add(count);
     }
 
     fn accept_id(&mut self, id: u64, now: Instant) -> bool {

@@ -1,9 +1,12 @@
 //! Faults played with virtual time: two sessions and the bytes between them.
 
-use clearstream_schema::flow::SideInterval;
 use proptest::prelude::*;
 
 use super::*;
+use crate::{
+    Call,
+    test_calls::{Double, Nothing, Part, Sample, request},
+};
 
 /// Two ends and the time that they share.
 struct Pair {
@@ -17,7 +20,7 @@ fn hello(major: u16, minor: u16, version: &str, host: &str) -> Hello {
 }
 
 fn ours() -> Hello {
-    hello(1, 0, "0.1.0", "dtn1")
+    hello(2, 0, "0.1.0", "dtn1")
 }
 
 impl Pair {
@@ -31,7 +34,7 @@ impl Pair {
     }
 
     fn open() -> Self {
-        let mut pair = Self::new(ours(), hello(1, 0, "0.1.0", "dtn2"));
+        let mut pair = Self::new(ours(), hello(2, 0, "0.1.0", "dtn2"));
         pair.exchange();
         assert!(
             matches!(pair.controller.poll_message(), Some(Incoming::Hello(hello)) if hello.host == "dtn2")
@@ -74,6 +77,14 @@ fn transmitted(session: &mut Session) -> Vec<u8> {
     std::iter::from_fn(|| session.poll_transmit()).flatten().collect()
 }
 
+fn send<C: Call>(controller: &mut Session, call: &C, now: Instant) -> u64 {
+    controller.request(C::NAME, Body::of(call).unwrap(), now).unwrap()
+}
+
+fn part(text: &str) -> Message {
+    Message::Event(Event::of(&Part { text: text.into() }).unwrap())
+}
+
 fn frame_of(json: &str) -> Vec<u8> {
     let mut bytes = (json.len() as u32).to_be_bytes().to_vec();
     bytes.extend_from_slice(json.as_bytes());
@@ -83,21 +94,20 @@ fn frame_of(json: &str) -> Vec<u8> {
 #[test]
 fn request_is_answered_once_and_events_come_in_between() {
     let mut pair = Pair::open();
-    let id = pair.controller.request(Request::Inspect, pair.now).unwrap();
+    let call = Double { number: 4 };
+    let id = send(&mut pair.controller, &call, pair.now);
     pair.exchange();
-    assert_eq!(
-        pair.agent.poll_message(),
-        Some(Incoming::Request { id, request: Box::new(Request::Inspect) })
-    );
-    let event = AgentEvent::CaptureChunk { base64: "Zm9v".into() };
-    pair.agent.send(&Message::Event(event.clone()), pair.now).unwrap();
+    let Some(Incoming::Request { id: asked, name, body }) = pair.agent.poll_message() else {
+        panic!("a request")
+    };
+    assert_eq!((asked, name.as_str(), body.read::<Double>().unwrap()), (id, Double::NAME, call));
+    pair.agent.send(&part("Zm9v"), pair.now).unwrap();
     let outcome = Outcome::Failed(Failure { kind: FailureKind::Busy, message: "no".into() });
     pair.agent.reply(id, outcome.clone(), pair.now);
     pair.agent.reply(id, outcome.clone(), pair.now);
     pair.exchange();
-    assert!(
-        matches!(pair.controller.poll_message(), Some(Incoming::Event { event: came, .. }) if came == event)
-    );
+    let Some(Incoming::Event { event, .. }) = pair.controller.poll_message() else { panic!("an event") };
+    assert_eq!(event.body.read::<Part>().unwrap(), Part { text: "Zm9v".into() });
     assert_eq!(pair.controller.poll_message(), Some(Incoming::Reply { id, outcome }));
     assert_eq!(pair.controller.poll_message(), None);
     assert_eq!(pair.controller.end(), None);
@@ -199,9 +209,9 @@ fn end_of_stream_tells_whether_a_message_was_cut() {
 #[test]
 fn goodbye_in_the_middle_of_a_request_carries_its_reason() {
     let mut pair = Pair::open();
-    pair.controller.request(Request::Capture, pair.now).unwrap();
+    send(&mut pair.controller, &Nothing {}, pair.now);
     pair.exchange();
-    pair.agent.send(&Message::Event(AgentEvent::CaptureChunk { base64: "Zg==".into() }), pair.now).unwrap();
+    pair.agent.send(&part("Zg=="), pair.now).unwrap();
     pair.agent.goodbye("the daemon was stopped", Some(FailureKind::Busy), pair.now);
     pair.exchange();
     // What came before the end is still handed out.
@@ -228,17 +238,50 @@ fn other_major_version_names_both_programs_and_what_to_install() {
     }
 }
 
+/// What programs of the protocol's first version sent, byte by byte as they did.
+#[test]
+fn programs_of_the_first_protocol_get_the_version_error() {
+    let first = r#"{"hello":{"major":1,"minor":4,"version":"0.1.0","host":"old"}}"#;
+    for role in [Role::Controller, Role::Agent] {
+        let now = Instant::now();
+        let mut session = Session::new(role, own_hello(), HELLO_TIMEOUT, now);
+        session.feed(&frame_of(first), now);
+        session.feed(&frame_of(r#"{"request":{"id":1,"request":"inspect"}}"#), now);
+        let end = session.end().unwrap().to_string();
+        assert!(end.contains("speaks protocol 2.0 and clearstream 0.1.0 on old speaks 1.4"), "{end}");
+        assert!(end.contains(&format!("install clearstream {} on old", own_hello().version)), "{end}");
+    }
+}
+
+#[test]
+fn messages_on_the_wire() {
+    let sample = Event::of(&Sample { index: 7, filling: String::new() }).unwrap();
+    let done = Outcome::Done(Body::of(&crate::Done {}).unwrap());
+    for (message, json) in [
+        (request(1, &Double { number: 4 }), r#"{"request":{"id":1,"name":"double","body":{"number":4}}}"#),
+        (Message::Reply { id: 1, outcome: done }, r#"{"reply":{"id":1,"outcome":{"done":{}}}}"#),
+        (
+            Message::Event(sample),
+            r#"{"event":{"name":"sample","droppable":true,"body":{"index":7,"filling":""}}}"#,
+        ),
+        (Message::EventsDropped { count: 3 }, r#"{"events-dropped":{"count":3}}"#),
+    ] {
+        assert_eq!(serde_json::to_string(&message).unwrap(), json);
+        assert_eq!(serde_json::from_str::<Message>(json).unwrap(), message);
+    }
+}
+
 #[test]
 fn newer_minor_version_works_and_what_is_unknown_is_answered_or_ignored() {
-    let mut pair = Pair::new(hello(1, 4, "0.5.0", "dtn1"), ours());
+    let mut pair = Pair::new(hello(2, 4, "0.5.0", "dtn1"), ours());
     pair.exchange();
     pair.agent.poll_message();
     for unknown in [
         r#""brighten""#,
         r#"{"brighten":{"by":3}}"#,
         r#"{"event":{"moon-phase":{"full":true}}}"#,
-        r#"{"request":{"id":1,"request":{"paint":{"colour":"red"}}}}"#,
-        r#"{"request":{"id":2,"request":"dance"}}"#,
+        r#"{"request":{"id":1,"many":[{"name":"paint","body":{"colour":"red"}}]}}"#,
+        r#"{"request":{"id":2,"name":7}}"#,
     ] {
         pair.agent.feed(&frame_of(unknown), pair.now);
         assert_eq!(pair.agent.end(), None, "{unknown}");
@@ -259,11 +302,11 @@ fn newer_minor_version_works_and_what_is_unknown_is_answered_or_ignored() {
 
 #[test]
 fn unknown_answer_of_a_newer_agent_fails_the_request_alone() {
-    let mut pair = Pair::new(ours(), hello(1, 1, "0.2.0", "dtn2"));
+    let mut pair = Pair::new(ours(), hello(2, 1, "0.2.0", "dtn2"));
     pair.exchange();
     pair.controller.poll_message();
-    let id = pair.controller.request(Request::Inspect, pair.now).unwrap();
-    let answer = format!(r#"{{"reply":{{"id":{id},"outcome":{{"done":{{"hologram":1}}}}}}}}"#);
+    let id = send(&mut pair.controller, &Nothing {}, pair.now);
+    let answer = format!(r#"{{"reply":{{"id":{id},"outcome":{{"hologram":1}}}}}}"#);
     pair.controller.feed(&frame_of(&answer), pair.now);
     assert!(matches!(
         pair.controller.poll_message(),
@@ -277,7 +320,7 @@ fn unknown_answer_of_a_newer_agent_fails_the_request_alone() {
 
 #[test]
 fn goodbye_of_a_newer_agent_keeps_its_reason() {
-    let mut pair = Pair::new(ours(), hello(1, 1, "0.2.0", "dtn2"));
+    let mut pair = Pair::new(ours(), hello(2, 1, "0.2.0", "dtn2"));
     pair.exchange();
     pair.controller.feed(&frame_of(r#"{"goodbye":{"reason":"too warm","kind":"overheated"}}"#), pair.now);
     assert_eq!(pair.controller.end(), Some(&SessionEnd::Goodbye { reason: "too warm".into(), kind: None }));
@@ -285,13 +328,13 @@ fn goodbye_of_a_newer_agent_keeps_its_reason() {
 
 #[test]
 fn what_breaks_the_rules_ends_the_session() {
-    let inspect = |id| frame_of(&format!(r#"{{"request":{{"id":{id},"request":"inspect"}}}}"#));
-    let again = frame_of(r#"{"hello":{"major":1,"minor":0,"version":"1","host":"h"}}"#);
-    let reply = frame_of(r#"{"reply":{"id":9,"outcome":{"done":"empty"}}}"#);
+    let ask = |id| frame_of(&format!(r#"{{"request":{{"id":{id},"name":"nothing","body":{{}}}}}}"#));
+    let again = frame_of(r#"{"hello":{"major":2,"minor":0,"version":"1","host":"h"}}"#);
+    let reply = frame_of(r#"{"reply":{"id":9,"outcome":{"done":{}}}}"#);
     let faults: [(&str, Vec<u8>); 8] = [
-        ("duplicate id", [inspect(5), inspect(5)].concat()),
-        ("descending id", [inspect(5), inspect(4)].concat()),
-        ("id zero", inspect(0)),
+        ("duplicate id", [ask(5), ask(5)].concat()),
+        ("descending id", [ask(5), ask(4)].concat()),
+        ("id zero", ask(0)),
         ("second hello", again),
         ("an agent's message", reply.clone()),
         ("unknown kind of the same version", frame_of(r#""brighten""#)),
@@ -309,7 +352,7 @@ fn what_breaks_the_rules_ends_the_session() {
     let mut pair = Pair::open();
     for id in 1..=PENDING_REQUESTS as u64 + 1 {
         assert_eq!(pair.agent.end(), None);
-        pair.agent.feed(&inspect(id), pair.now);
+        pair.agent.feed(&ask(id), pair.now);
     }
     assert!(matches!(pair.agent.end(), Some(SessionEnd::Protocol(_))), "too many requests");
 }
@@ -317,7 +360,7 @@ fn what_breaks_the_rules_ends_the_session() {
 #[test]
 fn answer_too_long_for_a_frame_is_a_failure_that_says_so() {
     let mut pair = Pair::open();
-    let id = pair.controller.request(Request::Inspect, pair.now).unwrap();
+    let id = send(&mut pair.controller, &Nothing {}, pair.now);
     pair.exchange();
     let message = "x".repeat(FRAME_LIMIT);
     pair.agent.reply(id, Outcome::Failed(Failure { kind: FailureKind::Busy, message }), pair.now);
@@ -331,32 +374,38 @@ fn answer_too_long_for_a_frame_is_a_failure_that_says_so() {
 #[test]
 fn events_that_nobody_takes_are_dropped_and_counted() {
     let mut pair = Pair::open();
-    let flows = vec![Default::default(); 4000];
-    let interval = Box::new(SideInterval { flows, ..Default::default() });
-    let event = frame::encode(&Message::Event(AgentEvent::FlowInterval { test: 1, interval })).unwrap();
+    let sample = Event::of(&Sample { index: 1, filling: "A".repeat(400 << 10) }).unwrap();
+    let event = frame::encode(&Message::Event(sample)).unwrap();
     let room = EVENT_BYTES / event.len() + 1;
     for _ in 0..room + 5 {
         pair.controller.feed(&event, pair.now);
     }
-    let mut kept = 0_u64;
-    let mut dropped = 0;
-    while let Some(message) = pair.controller.poll_message() {
-        match message {
-            Incoming::Event { event: AgentEvent::EventsDropped { count }, .. } => dropped += count,
-            _ => kept += 1,
-        }
-    }
-    assert_eq!(kept + dropped, room as u64 + 5);
+    pair.agent.send(&Message::EventsDropped { count: 100 }, pair.now).unwrap();
+    pair.exchange();
+    let kept = std::iter::from_fn(|| pair.controller.poll_message()).count();
+    let dropped = pair.controller.dropped_event_count() - 100;
+    assert_eq!(kept as u64 + dropped, room as u64 + 5);
     assert!((4..=6).contains(&dropped), "{dropped}");
     assert_eq!(pair.controller.end(), None);
+}
+
+#[test]
+fn events_that_may_not_be_dropped_end_a_session_that_has_no_room() {
+    let mut pair = Pair::open();
+    let event = frame::encode(&part(&"A".repeat(1000 << 10))).unwrap();
+    for _ in 0..4 * EVENT_BYTES / event.len() + 2 {
+        pair.controller.feed(&event, pair.now);
+    }
+    let end = pair.controller.end().unwrap();
+    assert!(end.to_string().contains("more events than fit into memory"), "{end}");
 }
 
 /// A conversation as bytes, from the agent to the controller.
 fn conversation() -> Vec<u8> {
     let now = Instant::now();
-    let mut agent = Session::new(Role::Agent, hello(1, 0, "0.1.0", "dtn2"), HELLO_TIMEOUT, now);
+    let mut agent = Session::new(Role::Agent, hello(2, 0, "0.1.0", "dtn2"), HELLO_TIMEOUT, now);
     agent.send(&Message::Ready, now).unwrap();
-    agent.send(&Message::Event(AgentEvent::EventsDropped { count: 3 }), now).unwrap();
+    agent.send(&part("Zm9v"), now).unwrap();
     agent.send(&Message::KeepAlive, now).unwrap();
     agent.goodbye("done", None, now);
     transmitted(&mut agent)

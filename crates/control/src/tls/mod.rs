@@ -18,14 +18,14 @@ use crate::pairing::{Pairing, PairingError, identity::Identity};
 mod admission;
 mod connect;
 mod doorway;
-mod scoped;
+mod log;
 mod serve;
 mod stream;
 mod verify;
 
 pub use connect::{connect, connect_waiting};
-pub use scoped::Controller;
-pub use serve::{Busy, ServeConfig, ServeError, ServeEvent, Server};
+pub use log::ServeEvent;
+pub use serve::{Busy, ServeConfig, ServeError, Server};
 
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())

@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_schema::control::{FailureKind, Message};
+use clearstream_schema::control::{Failure, FailureKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::{AlertDescription, CertificateError, Connection, Error, ServerConnection};
 
@@ -25,15 +25,17 @@ use super::{
     admission::{Turn, Turnstile},
     doorway::Doorway,
     io_reason,
-    scoped::{Controller, Scoped},
+    log::{Log, ServeEvent},
     server_config,
     stream::{self, HandshakeError},
 };
 use crate::{
-    agent::{Handler, Served, await_hello, serve_requests},
+    agent::{Caller, Served, await_hello, serve_requests},
     link::{Link, Next, Shared},
+    message::Message,
     pairing::{self, Client, DEFAULT_PORT, PairingError, Pin},
-    rate::{Admission, LogLimit},
+    rate::LogLimit,
+    service::{Controller, Services},
     session::{HELLO_TIMEOUT, Role, SessionEnd, own_hello},
 };
 
@@ -71,39 +73,6 @@ pub struct ServeConfig {
     pub max_waiting: usize,
     /// Told what happens, for a log. Called from several threads.
     pub on_event: Box<dyn Fn(&ServeEvent) + Send + Sync>,
-}
-
-/// What happens at a daemon. Printed, it is a line of a log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ServeEvent {
-    /// A paired controller is served.
-    Opened {
-        /// Name of its pairing.
-        client: String,
-        /// Where it comes from.
-        address: SocketAddr,
-    },
-    /// Its session is over.
-    Closed {
-        /// Name of its pairing.
-        client: String,
-        /// Where it came from.
-        address: SocketAddr,
-        /// How it ended.
-        reason: String,
-    },
-    /// Somebody was not served. Bounded in rate: see [`ServeEvent::Suppressed`].
-    Rejected {
-        /// Where it came from.
-        address: SocketAddr,
-        /// Why.
-        reason: String,
-    },
-    /// More were not served than are reported one by one.
-    Suppressed {
-        /// How many since the last such event.
-        count: u64,
-    },
 }
 
 /// A daemon that cannot serve.
@@ -165,30 +134,17 @@ impl fmt::Debug for ServeConfig {
     }
 }
 
-impl fmt::Display for ServeEvent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Opened { client, address } => write!(f, "serving \"{client}\" from {address}"),
-            Self::Closed { client, address, reason } => {
-                write!(f, "\"{client}\" from {address} is done: {reason}")
-            }
-            Self::Rejected { address, reason } => write!(f, "turned {address} away: {reason}"),
-            Self::Suppressed { count } => write!(f, "turned {count} more away, not listed one by one"),
-        }
-    }
-}
-
 /// A daemon that listens.
 pub struct Server {
     listener: TcpListener,
     local: SocketAddr,
     tls: Arc<rustls::ServerConfig>,
-    config: ServeConfig,
+    identity: PathBuf,
     doorway: Doorway,
     turnstile: Turnstile,
     /// Sessions to be told when the daemon stops.
     sessions: Mutex<HashMap<u64, Arc<Shared>>>,
-    log_limit: Mutex<LogLimit>,
+    log: Arc<Log>,
     /// A serving thread has panicked.
     panicked: AtomicBool,
 }
@@ -232,11 +188,11 @@ impl Server {
             listener,
             local,
             tls,
-            config,
+            identity: config.identity,
             doorway: Doorway::default(),
             turnstile,
             sessions: Mutex::default(),
-            log_limit: Mutex::new(LogLimit::new(Instant::now())),
+            log: Arc::new(Log::new(config.on_event)),
             panicked: AtomicBool::new(false),
         })
     }
@@ -246,25 +202,25 @@ impl Server {
         self.local
     }
 
-    /// Serves until `stop` is set; each controller gets a handler of its own, which
-    /// sees only requests that its pairing's scope permits.
+    /// Serves until `stop` is set; each controller gets services of its own, which
+    /// see only calls that its pairing's scope permits.
     /// Running sessions are then told and ended.
     ///
     /// # Errors
     /// When the listening socket fails, and when a serving thread panicked.
-    pub fn run<H: Handler + 'static>(
+    pub fn run(
         &self,
         stop: &AtomicBool,
-        make_handler: impl Fn(&Controller) -> H + Sync,
+        make_services: impl Fn(&Controller) -> Services + Sync,
     ) -> Result<(), ServeError> {
-        let make_handler = &make_handler;
+        let make_services = &make_services;
         let result = thread::scope(|scope| {
             let mut number = 0;
             let result = loop {
                 if stop.load(Ordering::SeqCst) || self.panicked.load(Ordering::SeqCst) {
                     break Ok(());
                 }
-                self.report_suppressed(LogLimit::report);
+                self.log.report_suppressed(LogLimit::report);
                 let (socket, address) = match self.accept(number) {
                     Ok(Some((socket, address))) => (Arc::new(socket), address),
                     Ok(None) => continue,
@@ -278,7 +234,7 @@ impl Server {
                 // Out of threads: the connection is dropped, like any too many.
                 let _ = thread::Builder::new().name("serve".into()).spawn_scoped(scope, move || {
                     let registration = registration;
-                    let serve = || self.serve(&registration, socket, address, stop, make_handler);
+                    let serve = || self.serve(&registration, socket, address, stop, make_services);
                     if catch_unwind(AssertUnwindSafe(serve)).is_err() {
                         self.panicked.store(true, Ordering::SeqCst);
                     }
@@ -290,7 +246,7 @@ impl Server {
             }
             result
         });
-        self.report_suppressed(|limit, _| limit.take());
+        self.log.report_suppressed(|limit, _| limit.take());
         if self.panicked.load(Ordering::SeqCst) { Err(ServeError::Panicked) } else { result }
     }
 
@@ -325,36 +281,17 @@ impl Server {
         }
     }
 
-    fn tell(&self, event: &ServeEvent) {
-        (self.config.on_event)(event);
-    }
-
-    /// Strangers choose how many of these events there are.
     fn reject(&self, address: SocketAddr, reason: String) {
-        let admission = self.log_limit().admit(Instant::now());
-        if admission == Admission::Write {
-            self.tell(&ServeEvent::Rejected { address, reason });
-        }
+        self.log.write_bounded(&ServeEvent::Rejected { address, reason });
     }
 
-    fn report_suppressed(&self, take: impl FnOnce(&mut LogLimit, Instant) -> Option<u64>) {
-        let suppressed = take(&mut self.log_limit(), Instant::now());
-        if let Some(count) = suppressed {
-            self.tell(&ServeEvent::Suppressed { count });
-        }
-    }
-
-    fn log_limit(&self) -> MutexGuard<'_, LogLimit> {
-        self.log_limit.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn serve<H: Handler + 'static>(
+    fn serve(
         &self,
         registration: &Registration<'_>,
         socket: Arc<TcpStream>,
         address: SocketAddr,
         stop: &AtomicBool,
-        make_handler: impl Fn(&Controller) -> H,
+        make_services: impl Fn(&Controller) -> Services,
     ) {
         let number = registration.number;
         let (link, controller) = match self.let_in(number, &socket, address, stop) {
@@ -368,18 +305,27 @@ impl Server {
         drop(socket);
         self.sessions().insert(number, Arc::clone(link.shared()));
         let client = controller.name.clone();
-        self.tell(&ServeEvent::Opened { client: client.clone(), address });
+        self.log.write(&ServeEvent::Opened { client: client.clone(), address });
         link.say(&Message::Ready);
-        let Served { end, handler_busy } =
-            serve_requests(&link, Scoped::new(make_handler(&controller), controller));
+        let services = make_services(&controller);
+        let Served { end, busy } = serve_requests(&link, services, self.caller(controller));
         self.sessions().remove(&number);
         drop(link);
         // The next one must not share the host with what is left of this test.
-        if let Some(busy) = handler_busy {
+        if let Some(busy) = busy {
             while busy.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) && !stop.load(Ordering::SeqCst) {}
         }
         self.turnstile.leave(number);
-        self.tell(&ServeEvent::Closed { client, address, reason: end.to_string() });
+        self.log.write(&ServeEvent::Closed { client, address, reason: end.to_string() });
+    }
+
+    fn caller(&self, controller: Controller) -> Caller {
+        let (log, client, address) = (Arc::clone(&self.log), controller.name.clone(), controller.address);
+        let on_refused = Box::new(move |failure: &Failure| {
+            let (client, reason) = (client.clone(), failure.message.clone());
+            log.write_bounded(&ServeEvent::Refused { client, address, reason });
+        });
+        Caller { controller: Some(controller), on_refused }
     }
 
     /// From a bare connection to a paired controller whose turn it is.
@@ -411,7 +357,7 @@ impl Server {
 
     fn client(&self, connection: &Connection) -> Result<Client, String> {
         let pin = connection.peer_certificates().and_then(|chain| chain.first()).map(|leaf| Pin::of(leaf));
-        let clients = pairing::clients(&self.config.identity).map_err(|error| error.to_string())?;
+        let clients = pairing::clients(&self.identity).map_err(|error| error.to_string())?;
         let client = clients.into_iter().find(|client| Some(client.pin) == pin);
         // Revoked in this very moment.
         client.ok_or_else(|| "a certificate that is not paired".to_owned())

@@ -15,28 +15,19 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use clearstream_schema::{
-    control::{Failure, FailureKind, Reply, Request},
-    plan::PlanRequest,
-    scope::Scope,
-};
+use clearstream_schema::{control::FailureKind, scope::Scope};
 
 use super::*;
 use crate::{
-    EventSender, Handler, PeerError, StartCause,
+    Call, Done, PeerError, StartCause,
+    message::Body,
     pairing::{self, identity::Usage},
+    test_calls::{Change, Double, Nothing, plain},
 };
 
 mod retry;
 
 const LONG: Duration = Duration::from_secs(20);
-
-struct Empty;
-impl Handler for Empty {
-    fn handle(&mut self, _: Request, _: &EventSender) -> Result<Reply, Failure> {
-        Ok(Reply::Empty)
-    }
-}
 
 /// A daemon in a thread, ended with the test.
 struct Daemon {
@@ -58,7 +49,7 @@ impl Daemon {
         let address = server.local_address();
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
-        let thread = thread::spawn(move || server.run(&flag, |_| Empty).unwrap());
+        let thread = thread::spawn(move || server.run(&flag, |_| plain()).unwrap());
         Self { folder, address, events, stop, thread: Some(thread) }
     }
 
@@ -69,6 +60,15 @@ impl Daemon {
     fn pair_for(&self, name: &str, scope: Scope) -> Pairing {
         let token = pairing::create(self.folder.path(), name, self.address, scope).unwrap();
         Pairing::from_token(&token).unwrap()
+    }
+
+    fn refused_call(&self) -> String {
+        loop {
+            let event = self.events.recv_timeout(LONG).unwrap();
+            if let ServeEvent::Refused { .. } = event {
+                return event.to_string();
+            }
+        }
     }
 
     fn rejected(&self) -> String {
@@ -98,7 +98,7 @@ fn right_pairing_works_again_and_again() {
     let pairing = daemon.pair("alice");
     for _ in 0..2 {
         let mut peer = connect(daemon.address, &pairing).unwrap();
-        assert_eq!(peer.request(Request::ProbeClose), Ok(Reply::Empty));
+        assert_eq!(peer.call(&Nothing {}), Ok(Done {}));
         peer.shutdown();
         let opened = daemon.events.recv_timeout(LONG).unwrap();
         assert!(matches!(&opened, ServeEvent::Opened { client, .. } if client == "alice"), "{opened}");
@@ -187,7 +187,7 @@ fn strangers_of_every_kind_do_not_disturb_a_running_session() {
     // The daemon may have hung up by now.
     let _ = oversize.write_all(&[0; 30_000]);
     while !daemon.rejected().contains("TLS") {}
-    assert_eq!(peer.request(Request::ProbeClose), Ok(Reply::Empty));
+    assert_eq!(peer.call(&Nothing {}), Ok(Done {}));
     // Many that hold on in silence, more than the doorway has room for.
     let silent: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(daemon.address).unwrap()).collect();
     // Some of them are closed to make room, at random.
@@ -200,7 +200,7 @@ fn strangers_of_every_kind_do_not_disturb_a_running_session() {
         assert!(Instant::now() < until, "nobody was displaced");
         thread::sleep(Duration::from_millis(20));
     }
-    assert_eq!(peer.request(Request::ProbeClose), Ok(Reply::Empty));
+    assert_eq!(peer.call(&Nothing {}), Ok(Done {}));
     drop(silent);
     peer.shutdown();
 }
@@ -223,10 +223,10 @@ fn slow_loris_is_dropped_while_others_are_served() {
         }
     });
     let mut peer = connect(daemon.address, &pairing).unwrap();
-    assert_eq!(peer.request(Request::ProbeClose), Ok(Reply::Empty));
+    assert_eq!(peer.call(&Nothing {}), Ok(Done {}));
     loris.join().unwrap();
     assert!(daemon.rejected().contains("within 5 s"));
-    assert_eq!(peer.request(Request::ProbeClose), Ok(Reply::Empty));
+    assert_eq!(peer.call(&Nothing {}), Ok(Done {}));
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn panic_while_serving_ends_the_daemon_and_leaves_nobody_waiting() {
     let token = pairing::create(folder.path(), "alice", address, Scope::Measure).unwrap();
     let pairing = Pairing::from_token(&token).unwrap();
     let (done, ended) = channel();
-    thread::spawn(move || done.send(server.run(&AtomicBool::new(false), |_| Empty)));
+    thread::spawn(move || done.send(server.run(&AtomicBool::new(false), |_| plain())));
     refused(connect(address, &pairing));
     let result = ended.recv_timeout(LONG).expect("the daemon ends");
     assert!(matches!(result, Err(ServeError::Panicked)), "{result:?}");
@@ -320,11 +320,11 @@ fn second_controller_waits_its_turn_when_the_daemon_queues() {
             let _ = waiting.send(());
             ControlFlow::Continue(())
         })
-        .and_then(|mut peer| peer.request(Request::ProbeClose))
+        .and_then(|mut peer| peer.call(&Nothing {}))
     });
     waits.recv_timeout(LONG).unwrap();
     first.shutdown();
-    assert_eq!(second.join().unwrap(), Ok(Reply::Empty));
+    assert_eq!(second.join().unwrap(), Ok(Done {}));
 }
 
 #[test]
@@ -385,20 +385,28 @@ fn openssl_without_a_certificate_learns_nothing_and_gets_tls_1_3_only() {
 }
 
 #[test]
-fn handler_sees_only_what_the_scope_permits() {
+fn services_see_only_what_the_scope_permits_and_refusals_are_logged() {
     let daemon = Daemon::start(|_| {});
-    let change = || Request::Plan(PlanRequest::Recover);
     let mut peer = connect(daemon.address, &daemon.pair("alice")).unwrap();
-    assert_eq!(peer.request(Request::Plan(PlanRequest::History)), Ok(Reply::Empty));
-    let PeerError::Refused { failure, .. } = peer.request(change()).unwrap_err() else {
+    let PeerError::Refused { failure, .. } = peer.call(&Change {}).unwrap_err() else {
         panic!("it was to be refused")
     };
     assert_eq!(failure.kind, FailureKind::Forbidden);
     assert!(failure.message.contains("pair create alice --scope measure,change"), "{failure}");
+    let logged = daemon.refused_call();
+    assert!(logged.contains("refused a call of \"alice\" from 127.0.0.1"), "{logged}");
+    // An unknown name, and a body that is none of the call.
+    for (name, logs) in [("paint", "knows no call `paint`"), (Double::NAME, "cannot read this `double`")] {
+        let body = Body::of(&"red").unwrap();
+        let refused = peer.call_by_name(name, body, &AtomicBool::new(false)).unwrap_err();
+        assert!(refused.failure().is_some_and(|failure| failure.message.contains(logs)), "{refused}");
+        let logged = daemon.refused_call();
+        assert!(logged.contains(logs), "{logged}");
+    }
     // The session goes on.
-    assert_eq!(peer.request(Request::ProbeClose), Ok(Reply::Empty));
+    assert_eq!(peer.call(&Nothing {}), Ok(Done {}));
     peer.shutdown();
     let mut peer = connect(daemon.address, &daemon.pair_for("bob", Scope::MeasureAndChange)).unwrap();
-    assert_eq!(peer.request(change()), Ok(Reply::Empty));
+    assert_eq!(peer.call(&Change {}), Ok(Done {}));
     peer.shutdown();
 }

@@ -11,23 +11,28 @@ mod test;
 mod window;
 
 use std::{
-    net::{IpAddr, SocketAddr},
     sync::Arc,
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
-use clearstream_control::EventSender;
+use clearstream_control::{CallContext, Done, EventSender, Registration, Service};
 use clearstream_host::HostRoot;
 use clearstream_schema::{
-    control::{Failure, FailureKind, FlowPrepare, FlowRole, Reply},
-    flow::{Direction, Protocol},
+    control::{Cookie, Failure, FailureKind},
+    flow::{Direction, FlowConfig, Protocol},
 };
 use socket2::Socket;
 
 pub(crate) use self::settings::notice;
 use self::{datagram::Association, listen::Listener, open::Part, test::Test};
-use crate::{check, data::Gate, failure, preamble::Secret};
+use crate::{
+    calls::{Connect, Listen, Listening, Start, Stop},
+    check,
+    data::Gate,
+    failure,
+    preamble::Secret,
+};
 
 /// How long the start waits for all flows to be connected.
 const READY_PATIENCE: Duration = Duration::from_secs(20);
@@ -53,24 +58,65 @@ impl FlowAgent {
         Self::default()
     }
 
-    /// Makes the data sockets of a test. The server's answer is where it
-    /// waits; the client's comes when all flows are connected. `FlowReady`,
-    /// `FlowInterval` and `FlowFinished` go to `events`, the last one always.
+    /// Makes the data sockets of the server and returns where it waits.
+    /// [`Ready`](crate::calls::Ready), intervals and
+    /// [`Finished`](crate::calls::Finished) go to the events, the last one always.
     ///
     /// # Errors
     /// `Busy` while another test runs, `Invalid` for what this host cannot
-    /// mean (a core or node that is not there), `InUse`, `Unsupported`,
-    /// `Connection`.
-    pub fn prepare(&mut self, prepare: FlowPrepare, events: &EventSender) -> Result<Reply, Failure> {
+    /// mean (a core or node that is not there), `InUse`, `Unsupported`.
+    pub fn listen(&mut self, call: Listen, context: &CallContext<'_>) -> Result<Listening, Failure> {
+        let Listen { test, cookie, address, config } = call;
+        let test = self.prepare(test, &cookie, config, true, context)?;
+        let (config, secret, part) = (&test.config, test.secret, test.part);
+        if config.protocol == Protocol::Udp {
+            let association = Association::open(config, address, secret, part)?;
+            let address = association.address();
+            self.spawn(test, context.events(), move |gate| association.accept_all(gate))?;
+            return Ok(Listening { address });
+        }
+        let listener = Listener::open(config, address, secret, part)?;
+        let address = listener.address()?;
+        self.spawn(test, context.events(), move |gate| listener.accept_all(gate))?;
+        Ok(Listening { address })
+    }
+
+    /// Makes the data sockets of the client and connects them all. Events are as
+    /// those of [`FlowAgent::listen`].
+    ///
+    /// # Errors
+    /// As [`FlowAgent::listen`], and `Connection`.
+    pub fn connect(&mut self, call: Connect, context: &CallContext<'_>) -> Result<Done, Failure> {
+        let Connect { test, cookie, server, config } = call;
+        let test = self.prepare(test, &cookie, config, false, context)?;
+        let (config, secret, part) = (&test.config, test.secret, test.part);
+        let sockets = match config.protocol {
+            Protocol::Udp => datagram::connect_all(config, server, secret, part)?,
+            Protocol::Tcp | Protocol::Mptcp => connect::connect_all(config, server, secret, part)?,
+        };
+        self.spawn(test, context.events(), move |_| Ok(sockets))?;
+        Ok(Done {})
+    }
+
+    /// Checks what this host can mean by a test.
+    fn prepare(
+        &mut self,
+        number: u64,
+        cookie: &Cookie,
+        config: FlowConfig,
+        server: bool,
+        context: &CallContext<'_>,
+    ) -> Result<Test, Failure> {
+        if context.controller().is_some() {
+            refuse_to_load(&HostRoot::live(), config.congestion_control.as_deref())?;
+        }
         if let Some(running) = self.running.as_ref().filter(|running| !running.gate.is_over()) {
             let message = format!("flow test {} still runs here: stop it first", running.number);
             return Err(failure(FailureKind::Busy, message));
         }
         self.running = None;
-        let FlowPrepare { test: number, cookie, role, config } = prepare;
         check::check(&config)?;
-        let secret = Secret::parse(&cookie)?;
-        let server = matches!(role, FlowRole::Server { .. });
+        let secret = Secret::parse(cookie)?;
         let part = part(server, config.direction);
         let root = HostRoot::live();
         if part.sends {
@@ -79,36 +125,7 @@ impl FlowAgent {
         if part.receives {
             cores::check(&root, "receiver-cores", config.receiver_cores.as_ref())?;
         }
-        let gate = Arc::new(Gate::default());
-        let test = Test { number, config, part, server, secret, gate };
-        match role {
-            FlowRole::Server { address } => self.serve(test, address, events),
-            FlowRole::Client { server } => self.connect(test, server, events),
-        }
-    }
-
-    fn serve(&mut self, test: Test, address: Option<IpAddr>, events: &EventSender) -> Result<Reply, Failure> {
-        let (config, secret, part) = (&test.config, test.secret, test.part);
-        if config.protocol == Protocol::Udp {
-            let association = Association::open(config, address, secret, part)?;
-            let address = association.address();
-            self.spawn(test, events, move |gate| association.accept_all(gate))?;
-            return Ok(Reply::FlowListening { address });
-        }
-        let listener = Listener::open(config, address, secret, part)?;
-        let address = listener.address()?;
-        self.spawn(test, events, move |gate| listener.accept_all(gate))?;
-        Ok(Reply::FlowListening { address })
-    }
-
-    fn connect(&mut self, test: Test, server: SocketAddr, events: &EventSender) -> Result<Reply, Failure> {
-        let (config, secret, part) = (&test.config, test.secret, test.part);
-        let sockets = match config.protocol {
-            Protocol::Udp => datagram::connect_all(config, server, secret, part)?,
-            Protocol::Tcp | Protocol::Mptcp => connect::connect_all(config, server, secret, part)?,
-        };
-        self.spawn(test, events, move |_| Ok(sockets))?;
-        Ok(Reply::FlowConnected)
+        Ok(Test { number, config, part, server, secret, gate: Arc::new(Gate::default()) })
     }
 
     fn spawn(
@@ -164,6 +181,16 @@ impl FlowAgent {
     }
 }
 
+impl Service for FlowAgent {
+    fn register(calls: &mut Registration<Self>) {
+        calls
+            .on(Self::listen)
+            .on(Self::connect)
+            .on(|agent, Start { test }, _| agent.start(test).map(|()| Done {}))
+            .on(|agent, Stop { test }, _| agent.stop(test).map(|()| Done {}));
+    }
+}
+
 impl Running {
     fn end(&mut self) {
         self.gate.stop();
@@ -178,6 +205,23 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// A congestion control that is not there makes the kernel load its module
+/// (tcp_set_congestion_control, for root), which is no measuring: not for a
+/// controller over TLS.
+fn refuse_to_load(root: &HostRoot, congestion_control: Option<&str>) -> Result<(), Failure> {
+    let Some(name) = congestion_control else { return Ok(()) };
+    let available = root.read("proc/sys/net/ipv4/tcp_available_congestion_control").unwrap_or_default();
+    if available.split_whitespace().any(|other| other == name) {
+        return Ok(());
+    }
+    let message = format!(
+        "congestion control {name} is not loaded on that host, and over TLS none is loaded by name: there are {}; \
+         `modprobe tcp_{name}` there may add it",
+        available.split_whitespace().collect::<Vec<_>>().join(", ")
+    );
+    Err(failure(FailureKind::Invalid, message))
 }
 
 /// Who sends: the client always connects.

@@ -10,7 +10,7 @@ use std::{
 use clearstream_control::EventSender;
 use clearstream_host::HostRoot;
 use clearstream_schema::{
-    control::{AgentEvent, Failure, FailureKind},
+    control::{Failure, FailureKind},
     flow::{FlowConfig, FlowSettings, Notice, Protocol, SendMethod},
 };
 use clearstream_sys::{
@@ -27,6 +27,7 @@ use super::{
     window::HeldWindow,
 };
 use crate::{
+    calls::{Finished, IntervalPassed, Ready},
     check::DATAGRAM_MAX,
     data::{AfterRead, Burst, Datagrams, Gate, Outcome, SEGMENTS_MAX, Task, Way, Worker, WorkerReady},
     failure,
@@ -69,7 +70,7 @@ impl Test {
             Err(failure) => (Vec::new(), Some(failure)),
         };
         self.gate.set_over(failed.clone());
-        events.send(AgentEvent::FlowFinished { test: self.number, notices, failure: failed });
+        events.send(&Finished { test: self.number, notices, failure: failed });
     }
 
     fn flow(
@@ -116,7 +117,7 @@ impl Test {
         let zerocopy = stream && self.config.method == SendMethod::Zerocopy;
         let sampler = Sampler::prepare(&flows, &HostRoot::live(), stream, zerocopy);
         self.gate.set_ready(threads);
-        events.send(ready);
+        events.send(&ready);
         let failed = self.gate.wait_start().then(|| self.sample(&mut flows, sampler, events)).flatten();
         self.finish(flows);
         Ok((Vec::new(), failed))
@@ -220,7 +221,7 @@ impl Test {
         })
     }
 
-    fn ready(&self, flows: &[Flow], told: Vec<WorkerReady>, mut notices: Vec<Notice>) -> AgentEvent {
+    fn ready(&self, flows: &[Flow], told: Vec<WorkerReady>, mut notices: Vec<Notice>) -> Ready {
         let root = HostRoot::live();
         let mut by_flow = Vec::new();
         by_flow.resize_with(flows.len(), Vec::new);
@@ -242,7 +243,7 @@ impl Test {
             notices.extend(settings::capped_windows(&self.config, &root, first));
             notices.extend(settings::refused_congestion_control(&self.config, &root, first));
         }
-        AgentEvent::FlowReady { test: self.number, settings, notices }
+        Ready { test: self.number, settings, notices }
     }
 
     /// Samples until the end of the time, of the data, or of the peer.
@@ -261,7 +262,7 @@ impl Test {
                 let empty = interval.flows.iter().all(|flow| flow.sent_bytes + flow.received_bytes == 0);
                 // An end right after the end of an interval is not a new one.
                 if !(over && empty && interval.end_ns - interval.start_ns < 1_000_000) {
-                    events.send(AgentEvent::FlowInterval { test: self.number, interval: Box::new(interval) });
+                    events.send(&IntervalPassed { test: self.number, interval });
                 }
                 if over {
                     break;

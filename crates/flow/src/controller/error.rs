@@ -30,14 +30,6 @@ pub enum FlowError {
         /// What was measured until then, if data flowed at all.
         partial: Option<Box<FlowSummary>>,
     },
-    /// An agent answered a request with something that is no answer to it.
-    #[error("{name}: unexpected answer to {request}; do both ends run the same version?")]
-    Unexpected {
-        /// The agent.
-        name: String,
-        /// What it was asked.
-        request: &'static str,
-    },
 }
 
 impl FlowError {
@@ -46,7 +38,7 @@ impl FlowError {
         match self {
             Self::PeerLost { partial, .. } => Some(partial),
             Self::Failed { partial, .. } => partial.as_deref(),
-            Self::Invalid(_) | Self::Peer(_) | Self::Unexpected { .. } => None,
+            Self::Invalid(_) | Self::Peer(_) => None,
         }
     }
 
@@ -55,7 +47,6 @@ impl FlowError {
         match self {
             Self::Invalid(failure) | Self::Failed { failure, .. } => Some(failure),
             Self::Peer(error) | Self::PeerLost { source: error, .. } => error.failure(),
-            Self::Unexpected { .. } => None,
         }
     }
 }

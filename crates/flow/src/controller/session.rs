@@ -6,9 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_control::{Peer, PeerError};
+use clearstream_control::{Peer, PeerError, PeerEvent};
 use clearstream_schema::{
-    control::{AgentEvent, Cookie, Failure, FailureKind, FlowPrepare, FlowRole, Reply, Request},
+    control::{Cookie, Failure, FailureKind},
     flow::{FlowConfig, FlowSettings, FlowSummary, Notice},
 };
 
@@ -18,7 +18,11 @@ use super::{
     senders,
     summary::{Circumstances, Totals},
 };
-use crate::{check, failure, schedule::Schedule};
+use crate::{
+    calls::{Connect, Finished, IntervalPassed, Listen, Ready, Start, Stop},
+    check, failure,
+    schedule::Schedule,
+};
 
 /// How long one agent's events are waited for before the other's turn.
 const TURN: Duration = Duration::from_millis(20);
@@ -54,7 +58,6 @@ pub fn run(
         totals: Totals::new(config),
         config,
         notices: Vec::new(),
-        dropped_count: 0,
         on_event,
     };
     let started = session.prepare(server_address).and_then(|()| session.start(stop));
@@ -74,11 +77,19 @@ struct End<'a> {
     settings: Option<FlowSettings>,
     finished: bool,
     prepared: bool,
+    /// Events dropped in this session before the test.
+    dropped_before: u64,
 }
 
 impl<'a> End<'a> {
     fn new(peer: &'a mut Peer) -> Self {
-        Self { peer, settings: None, finished: false, prepared: false }
+        let dropped_before = peer.dropped_event_count();
+        Self { peer, settings: None, finished: false, prepared: false, dropped_before }
+    }
+
+    /// Intervals that are missing because one side was too slow.
+    fn dropped_count(&self) -> u64 {
+        self.peer.dropped_event_count().saturating_sub(self.dropped_before)
     }
 }
 
@@ -86,6 +97,12 @@ impl<'a> End<'a> {
 enum Broken {
     Peer(PeerError),
     Failed(Side, Failure),
+}
+
+impl From<PeerError> for Broken {
+    fn from(error: PeerError) -> Self {
+        Self::Peer(error)
+    }
 }
 
 struct Session<'a> {
@@ -96,7 +113,6 @@ struct Session<'a> {
     totals: Totals,
     config: &'a FlowConfig,
     notices: Vec<Notice>,
-    dropped_count: u64,
     on_event: &'a mut dyn FnMut(FlowEvent),
 }
 
@@ -119,20 +135,14 @@ impl<'a> Session<'a> {
 
     fn prepare(&mut self, server_address: IpAddr) -> Result<(), FlowError> {
         let cookie = Cookie(format!("{:032x}", rand::random::<u128>()));
-        let ask = |role| {
-            let (test, cookie, config) = (self.test, cookie.clone(), self.config.clone());
-            Request::FlowPrepare(FlowPrepare { test, cookie, role, config })
-        };
-        let as_server = ask(FlowRole::Server { address: Some(server_address) });
-        let port = match self.server.peer.request(as_server)? {
-            Reply::FlowListening { address } => address.port(),
-            _ => return Err(self.unexpected(Side::Server, "prepare a flow")),
-        };
+        let (test, config) = (self.test, self.config.clone());
+        let address = Some(server_address);
+        let listen = Listen { test, cookie: cookie.clone(), address, config: config.clone() };
+        let port = self.server.peer.call(&listen)?.address.port();
         self.server.prepared = true;
-        let as_client = ask(FlowRole::Client { server: SocketAddr::new(server_address, port) });
-        match self.client.peer.request(as_client) {
-            Ok(Reply::FlowConnected) => self.client.prepared = true,
-            Ok(_) => return Err(self.unexpected(Side::Client, "prepare a flow")),
+        let connect = Connect { test, cookie, server: SocketAddr::new(server_address, port), config };
+        match self.client.peer.call(&connect) {
+            Ok(_) => self.client.prepared = true,
             Err(error) => return Err(self.reason_of_server().unwrap_or_else(|| error.into())),
         }
         Ok(())
@@ -143,8 +153,8 @@ impl<'a> Session<'a> {
     fn reason_of_server(&mut self) -> Option<FlowError> {
         let until = Instant::now() + LEFTOVER;
         while Instant::now() < until {
-            match self.server.peer.next_event(TURN) {
-                Ok(Some(AgentEvent::FlowFinished { failure: Some(failure), test, .. }))
+            match self.server.peer.next_event_of(TURN) {
+                Ok(Some(Finished { failure: Some(failure), test, .. }))
                     if test == self.test && failure.kind == FailureKind::Unsupported =>
                 {
                     return Some(self.failed(Side::Server, failure, None));
@@ -154,10 +164,6 @@ impl<'a> Session<'a> {
             }
         }
         None
-    }
-
-    fn unexpected(&mut self, side: Side, request: &'static str) -> FlowError {
-        FlowError::Unexpected { name: self.end(side).peer.name().to_owned(), request }
     }
 
     /// Waits until both sides are ready, tells what is in force, and starts.
@@ -190,7 +196,7 @@ impl<'a> Session<'a> {
         }
         for side in self.starting_order() {
             let test = self.test;
-            self.end(side).peer.request(Request::FlowStart { test })?;
+            self.end(side).peer.call(&Start { test })?;
         }
         Ok(())
     }
@@ -225,33 +231,34 @@ impl<'a> Session<'a> {
     /// Waits a moment for an event of one side and takes it.
     fn listen(&mut self, side: Side) -> Result<(), Broken> {
         match self.end(side).peer.next_event(TURN) {
-            Ok(Some(event)) => self.take(side, event).map_err(|failure| Broken::Failed(side, failure)),
+            Ok(Some(event)) => self.take(side, &event),
             Ok(None) => Ok(()),
             Err(error) => Err(Broken::Peer(error)),
         }
     }
 
-    fn take(&mut self, side: Side, event: AgentEvent) -> Result<(), Failure> {
+    /// Takes an event; those of a test before this one mean nothing now.
+    fn take(&mut self, side: Side, event: &PeerEvent) -> Result<(), Broken> {
         let ours = self.test;
-        match event {
-            AgentEvent::FlowReady { test, settings, notices } if test == ours => {
-                self.end(side).settings = Some(settings);
-                self.add_notices(notices);
-            }
-            AgentEvent::FlowInterval { test, interval } if test == ours => {
-                if let Some(interval) = self.merger.add(side, *interval) {
-                    self.totals.add(&interval);
-                    (self.on_event)(FlowEvent::Interval(interval));
-                }
-            }
-            AgentEvent::FlowFinished { test, notices, failure } if test == ours => {
-                self.end(side).finished = true;
-                self.add_notices(notices);
-                return failure.map_or(Ok(()), Err);
-            }
-            AgentEvent::EventsDropped { count } => self.dropped_count += count,
-            // Of a test before this one.
-            _ => {}
+        if let Some(Ready { test, settings, notices }) = event.read()?
+            && test == ours
+        {
+            self.end(side).settings = Some(settings);
+            self.add_notices(notices);
+        }
+        if let Some(IntervalPassed { test, interval }) = event.read()?
+            && test == ours
+            && let Some(interval) = self.merger.add(side, interval)
+        {
+            self.totals.add(&interval);
+            (self.on_event)(FlowEvent::Interval(interval));
+        }
+        if let Some(Finished { test, notices, failure }) = event.read()?
+            && test == ours
+        {
+            self.end(side).finished = true;
+            self.add_notices(notices);
+            return failure.map_or(Ok(()), |failure| Err(Broken::Failed(side, failure)));
         }
         Ok(())
     }
@@ -289,7 +296,7 @@ impl<'a> Session<'a> {
         if !end.prepared {
             return Ok(());
         }
-        match end.peer.request(Request::FlowStop { test }) {
+        match end.peer.call(&Stop { test }) {
             Ok(_) | Err(PeerError::Refused { .. }) => Ok(()),
             Err(error) => Err(error),
         }
@@ -300,7 +307,7 @@ impl<'a> Session<'a> {
         let until = Instant::now() + LEFTOVER;
         while !self.end(side).finished && Instant::now() < until {
             match self.end(side).peer.next_event(TURN) {
-                Ok(Some(event)) => drop(self.take(side, event)),
+                Ok(Some(event)) => drop(self.take(side, &event)),
                 Ok(None) => {}
                 Err(_) => return,
             }
@@ -317,21 +324,19 @@ impl<'a> Session<'a> {
     /// other agent has died; asking it tells.
     fn broken_off(mut self, broken: Broken) -> FlowError {
         let stopped = self.stop();
-        let (failed, lost) = match (broken, stopped) {
-            (Broken::Peer(error), _) | (Broken::Failed(..), Err(Broken::Peer(error))) => (None, Some(error)),
-            (Broken::Failed(side, failure), _) => (Some((side, failure)), None),
-        };
         let names = (self.client.peer.name().to_owned(), self.server.peer.name().to_owned());
         let partial = Box::new(self.summary(false));
-        match (failed, lost) {
-            (_, Some(source)) => FlowError::PeerLost { source, partial },
-            (Some((Side::Client, failure)), None) => {
-                FlowError::Failed { name: names.0, failure, partial: Some(partial) }
+        match (broken, stopped) {
+            (Broken::Peer(source), _) | (Broken::Failed(..), Err(Broken::Peer(source))) => {
+                FlowError::PeerLost { source, partial }
             }
-            (Some((Side::Server, failure)), None) => {
-                FlowError::Failed { name: names.1, failure, partial: Some(partial) }
+            (Broken::Failed(side, failure), _) => {
+                let name = match side {
+                    Side::Client => names.0,
+                    Side::Server => names.1,
+                };
+                FlowError::Failed { name, failure, partial: Some(partial) }
             }
-            (None, None) => FlowError::Unexpected { name: names.0, request: "run a flow" },
         }
     }
 
@@ -344,7 +349,7 @@ impl<'a> Session<'a> {
             client: self.client.settings.take().unwrap_or_default(),
             server: self.server.settings.take().unwrap_or_default(),
             notices: self.notices,
-            dropped_count: self.dropped_count,
+            dropped_count: self.client.dropped_count() + self.server.dropped_count(),
             complete,
         })
     }

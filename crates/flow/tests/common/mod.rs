@@ -7,32 +7,21 @@ use std::{
     sync::atomic::AtomicBool,
 };
 
-use clearstream_control::{EventSender, Handler, Peer, memory_pair};
+use clearstream_control::{Peer, Services, memory_pair};
 use clearstream_flow::{FlowAgent, FlowError, FlowEvent, run};
 use clearstream_schema::{
     TimeSpan,
-    control::{Failure, FailureKind, Reply, Request},
     flow::{FlowConfig, FlowSummary, Interval},
 };
 
 /// An agent that can do flows only.
-#[derive(Default)]
-pub struct FlowHandler(pub FlowAgent);
-
-impl Handler for FlowHandler {
-    fn handle(&mut self, request: Request, events: &EventSender) -> Result<Reply, Failure> {
-        match request {
-            Request::FlowPrepare(prepare) => self.0.prepare(prepare, events),
-            Request::FlowStart { test } => self.0.start(test).map(|()| Reply::Empty),
-            Request::FlowStop { test } => self.0.stop(test).map(|()| Reply::Empty),
-            _ => Err(Failure { kind: FailureKind::Unsupported, message: "flows only".to_owned() }),
-        }
-    }
+pub fn services() -> Services {
+    Services::new().with(FlowAgent::new())
 }
 
 /// Two agents.
 pub fn peers() -> (Peer, Peer) {
-    let peer = || memory_pair(FlowHandler::default()).unwrap();
+    let peer = || memory_pair(services()).unwrap();
     (peer(), peer())
 }
 

@@ -6,15 +6,13 @@ use std::{
     net::IpAddr,
 };
 
-use clearstream_schema::{
-    fabric::ReturnPath,
-    wire::{FlowLookup, MOST_WIRE_LOOKUPS, RouteReply, RouteRequest, WireProtocol},
-};
+use clearstream_schema::fabric::ReturnPath;
 
 use super::{
+    calls::{Lookup, MOST_WIRE_LOOKUPS, WireProtocol},
     crossing::Crossing,
     flows::{FIRST_PORT, LAST_PORT},
-    hosts::{Hosts, ProofError, refusal, unexpected},
+    hosts::{Hosts, ProofError, refusal},
     shares::enough_flows,
 };
 
@@ -59,15 +57,12 @@ fn counted(
     let ends = crossing.gateways.iter().map(|ends| if replies { ends.server_side } else { ends.client_side });
     let places: HashMap<IpAddr, usize> = ends.enumerate().map(|(place, address)| (address, place)).collect();
     let mut counts = vec![0; crossing.gateways.len()];
-    for (host, answers) in hosts.ask_all(requests(crossing, listening, replies)) {
+    for (_, answers) in hosts.call_all(requests(crossing, listening, replies)) {
         let answers = match answers {
             Ok(answers) => answers,
             Err(error) => return refusal(error).map(|_| None),
         };
         for answer in answers {
-            let RouteReply::LookedUp(answer) = answer else {
-                return Err(unexpected(&host, "lookup"));
-            };
             for via in (0..answer.choices.len()).filter_map(|flow| answer.gateway(flow)) {
                 if let Some(place) = places.get(&via) {
                     counts[*place] += 1;
@@ -79,24 +74,24 @@ fn counted(
 }
 
 /// As many flows of each pair as chance asks for, from consecutive ports.
-fn requests(crossing: &Crossing, listening: &[u16], replies: bool) -> BTreeMap<String, Vec<RouteRequest>> {
+fn requests(crossing: &Crossing, listening: &[u16], replies: bool) -> BTreeMap<String, Vec<Lookup>> {
     let pairs = (crossing.clients.len() * crossing.servers.len()).max(1) as u64;
     let all = enough_flows(&crossing.expected_ratios()).min(MOST_LOOKUPS);
     let each = usize::try_from(all.div_ceil(pairs)).unwrap_or(usize::MAX).min(MOST_WIRE_LOOKUPS);
-    let mut requests: BTreeMap<String, Vec<RouteRequest>> = BTreeMap::new();
+    let mut requests: BTreeMap<String, Vec<Lookup>> = BTreeMap::new();
     for client in &crossing.clients {
         for (server, port) in crossing.servers.iter().zip(listening) {
             let first = rand::random_range(FIRST_PORT..=LAST_PORT);
             let own = (FIRST_PORT..=LAST_PORT).cycle().skip(usize::from(first - FIRST_PORT)).take(each);
             let (from, to) = if replies { (server, client) } else { (client, server) };
-            let lookup = FlowLookup {
+            let lookup = Lookup {
                 source: from.address,
                 destination: to.address,
                 protocol: WireProtocol::Tcp,
                 mark: None,
                 ports: own.map(|own| if replies { (*port, own) } else { (own, *port) }).collect(),
             };
-            requests.entry(from.host.clone()).or_default().push(RouteRequest::Lookup(lookup));
+            requests.entry(from.host.clone()).or_default().push(lookup);
         }
     }
     requests

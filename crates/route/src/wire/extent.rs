@@ -8,21 +8,22 @@ use std::{
 
 use clearstream_control::encoding;
 use clearstream_flow::FlowEvent;
+use clearstream_probe::calls as probe;
 use clearstream_schema::{
     TimeSpan,
-    control::{Cookie, Reply, Request},
+    control::Cookie,
     counters::HostCounters,
     flow::{FlowConfig, FlowSummary},
     human,
     proof::{ForwardingLimit, ForwardingRate},
-    wire::{FlowLookup, RouteReply, RouteRequest, WirePathMtu, WirePathMtuFound, WireProtocol},
 };
 
 use super::{
+    calls::{Counters, Lookup, PathMtu, PathMtuFound, WireProtocol},
     crossing::{Crossing, End},
     facts::Facts,
     flows::search_size,
-    hosts::{Hosts, ProofError, refusal, unexpected},
+    hosts::{Hosts, ProofError, refusal},
 };
 
 /// Lowest port of a search here; above those of the population.
@@ -52,19 +53,18 @@ fn ports_over(
 ) -> Result<Vec<u16>, ProofError> {
     let count = u16::try_from(search_size(share)).unwrap_or(u16::MAX).min(u16::MAX - FIRST_PORT);
     let ports: Vec<u16> = (FIRST_PORT..FIRST_PORT + count).collect();
-    let lookup = FlowLookup {
+    let lookup = Lookup {
         source: from.1,
         destination: to.ip(),
         protocol,
         mark: None,
         ports: ports.iter().map(|port| (*port, to.port())).collect(),
     };
-    match hosts.ask(from.0, RouteRequest::Lookup(lookup)) {
-        Ok(RouteReply::LookedUp(answer)) => {
+    match hosts.call(from.0, &lookup) {
+        Ok(answer) => {
             let leads = |place: &usize| answer.gateway(*place) == Some(via);
             Ok((0..ports.len()).filter(leads).take(TRIES).map(|place| ports[place]).collect())
         }
-        Ok(_) => Err(unexpected(from.0, "lookup")),
         Err(error) => refusal(error).map(|_| Vec::new()),
     }
 }
@@ -77,8 +77,8 @@ fn server_address(server: &End, gateway: usize) -> IpAddr {
 /// Path MTU through a gateway: towards servers, and back.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Sizes {
-    pub(super) forward: Option<WirePathMtuFound>,
-    pub(super) reply: Option<WirePathMtuFound>,
+    pub(super) forward: Option<PathMtuFound>,
+    pub(super) reply: Option<PathMtuFound>,
 }
 
 /// Measures both directions between one client and one server over a gateway.
@@ -107,18 +107,15 @@ fn one_way(
     via: IpAddr,
     share: f64,
     patience: Duration,
-) -> Result<Option<WirePathMtuFound>, ProofError> {
+) -> Result<Option<PathMtuFound>, ProofError> {
     let cookie = cookie();
-    let listen = Request::ProbeListen { address: Some(to.1), port: None, cookie: cookie.clone() };
-    let stop = hosts.stop;
-    let listening = hosts.peer(to.0)?.request_unless(listen, stop).map_err(ProofError::from);
-    let destination = match listening {
-        Ok(Reply::ProbeListening { udp, .. }) => udp,
-        Ok(_) => return Err(unexpected(to.0, "probe-listen")),
+    let listen = probe::Listen { address: Some(to.1), port: None, cookie: cookie.clone() };
+    let destination = match hosts.call(to.0, &listen) {
+        Ok(listening) => listening.udp,
         Err(error) => return refusal(error).map(|_| None),
     };
     let found = search(hosts, from, destination, via, share, cookie, patience);
-    hosts.peer(to.0)?.request_unless(Request::ProbeClose, stop)?;
+    hosts.call(to.0, &probe::Close {})?;
     found
 }
 
@@ -130,18 +127,17 @@ fn search(
     share: f64,
     cookie: Cookie,
     patience: Duration,
-) -> Result<Option<WirePathMtuFound>, ProofError> {
+) -> Result<Option<PathMtuFound>, ProofError> {
     let mut last = None;
     for port in ports_over(hosts, from, to, WireProtocol::Udp, via, share)? {
-        let request = RouteRequest::PathMtu(WirePathMtu {
+        let search = PathMtu {
             source: SocketAddr::new(from.1, port),
             destination: to,
             cookie: cookie.clone(),
             patience_ms: u32::try_from(patience.as_millis()).unwrap_or(u32::MAX),
-        });
-        match hosts.ask(from.0, request) {
-            Ok(RouteReply::PathMtu(found)) => last = Some(found),
-            Ok(_) => return Err(unexpected(from.0, "path-mtu")),
+        };
+        match hosts.call(from.0, &search) {
+            Ok(found) => last = Some(found),
             // The port is taken.
             Err(error) => drop(refusal(error)?),
         }
@@ -196,10 +192,7 @@ pub(super) fn rate(
 }
 
 pub(super) fn counters(hosts: &mut Hosts<'_>, host: &str) -> Result<HostCounters, ProofError> {
-    match hosts.ask(host, RouteRequest::Counters)? {
-        RouteReply::Counters(counters) => Ok(counters),
-        _ => Err(unexpected(host, "counters")),
-    }
+    hosts.call(host, &Counters {})
 }
 
 /// A bulk flow that was measured.

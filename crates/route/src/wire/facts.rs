@@ -2,9 +2,10 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
-use clearstream_schema::wire::{HostRouteFacts, RouteReply, RouteRequest};
-
-use super::hosts::{Hosts, ProofError, unexpected};
+use super::{
+    calls::{self, HostRouteFacts},
+    hosts::{Hosts, ProofError},
+};
 
 /// By host.
 #[derive(Debug, Default)]
@@ -14,13 +15,10 @@ impl Facts {
     /// Asks every host.
     pub(super) fn gather(hosts: &mut Hosts<'_>) -> Result<Self, ProofError> {
         let names: Vec<String> = hosts.peers.keys().cloned().collect();
-        let requests = names.into_iter().map(|name| (name, vec![RouteRequest::Facts])).collect();
+        let requests = names.into_iter().map(|name| (name, vec![calls::Facts {}])).collect();
         let mut facts = BTreeMap::new();
-        for (host, answers) in hosts.ask_all(requests) {
-            match answers?.pop() {
-                Some(RouteReply::Facts(told)) => facts.insert(host, told),
-                _ => return Err(unexpected(&host, "facts")),
-            };
+        for (host, answers) in hosts.call_all(requests) {
+            facts.extend(answers?.pop().map(|found| (host, found)));
         }
         Ok(Self(facts))
     }

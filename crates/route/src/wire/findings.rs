@@ -8,9 +8,8 @@ use std::{
 use clearstream_schema::{
     fabric::{HashPolicy, ReturnPath},
     human::{self, count, few},
-    proof::{CrossingProof, LostAt, ProofFinding},
+    proof::{CrossingProof, LostAt, ProofFinding, WireOutcome},
     tune::Severity,
-    wire::WireOutcome,
 };
 
 use super::{

@@ -10,12 +10,10 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use clearstream_schema::{
-    proof::FlowPath,
-    wire::{FlowLookup, LookedUp, RouteReply, RouteRequest, WireOutcome, WireProtocol},
-};
+use clearstream_schema::proof::{FlowPath, WireOutcome};
 
 use super::{
+    calls::{LookedUp, Lookup, WireProtocol},
     crossing::Crossing,
     hosts::{Hosts, ProofError, refusal},
     judge::Judged,
@@ -162,20 +160,20 @@ fn look_up(
     crossing: &Crossing,
     batches: &[Batch],
 ) -> Result<Vec<Result<LookedUp, String>>, ProofError> {
-    let mut requests: BTreeMap<String, Vec<RouteRequest>> = BTreeMap::new();
+    let mut requests: BTreeMap<String, Vec<Lookup>> = BTreeMap::new();
     for batch in batches {
         let client = &crossing.clients[batch.client];
         let ports = batch.population.iter().chain(&batch.beside);
-        requests.entry(client.host.clone()).or_default().push(RouteRequest::Lookup(FlowLookup {
+        requests.entry(client.host.clone()).or_default().push(Lookup {
             source: client.address,
             destination: batch.destination.ip(),
             protocol: WireProtocol::Tcp,
             mark: None,
             ports: ports.map(|port| (*port, batch.destination.port())).collect(),
-        }));
+        });
     }
     let mut by_host = BTreeMap::new();
-    for (host, answers) in hosts.ask_all(requests) {
+    for (host, answers) in hosts.call_all(requests) {
         let answers = match answers {
             Ok(answers) => Ok(answers.into_iter()),
             Err(error) => Err(refusal(error)?),
@@ -187,8 +185,9 @@ fn look_up(
         let host = &crossing.clients[batch.client].host;
         told.push(match by_host.get_mut(host) {
             Some(Ok(answers)) => match answers.next() {
-                Some(RouteReply::LookedUp(answer)) => Ok(answer),
-                _ => return Err(super::hosts::unexpected(host, "lookup")),
+                Some(answer) => Ok(answer),
+                // There is one reply per call.
+                None => Err(format!("{host} was not asked")),
             },
             Some(Err(reason)) => Err(reason.clone()),
             None => return Err(ProofError::Nothing(format!("no agent was started on {host}"))),
@@ -251,17 +250,14 @@ pub(super) fn refused_back(
     flow: &PlannedFlow,
 ) -> Result<Option<String>, ProofError> {
     let server = &crossing.servers[flow.server];
-    let lookup = FlowLookup {
+    let lookup = Lookup {
         source: flow.destination.ip(),
         destination: crossing.clients[flow.client].address,
         protocol: WireProtocol::Tcp,
         mark: None,
         ports: vec![(flow.destination.port(), flow.port)],
     };
-    match hosts.ask(&server.host, RouteRequest::Lookup(lookup))? {
-        RouteReply::LookedUp(answer) => Ok(answer.refusal),
-        _ => Err(super::hosts::unexpected(&server.host, "lookup")),
-    }
+    Ok(hosts.call(&server.host, &lookup)?.refusal)
 }
 
 impl PlannedFlows {

@@ -1,4 +1,4 @@
-//! The agents of a proof, asked one by one or many at once.
+//! The agents of a proof, called one by one or many at once.
 
 use std::{
     collections::BTreeMap,
@@ -6,12 +6,8 @@ use std::{
     thread,
 };
 
-use clearstream_control::{Peer, PeerError};
+use clearstream_control::{Call, Peer, PeerError};
 use clearstream_flow::FlowError;
-use clearstream_schema::{
-    control::{Reply, Request},
-    wire::{RouteReply, RouteRequest},
-};
 
 /// Why there is no proof.
 #[derive(Debug, thiserror::Error)]
@@ -22,14 +18,6 @@ pub enum ProofError {
     /// A bulk flow lost an agent.
     #[error(transparent)]
     Flow(#[from] FlowError),
-    /// An agent answered a request with something that is no answer to it.
-    #[error("{name}: unexpected answer to {request}; do all hosts run the same version?")]
-    Unexpected {
-        /// The agent.
-        name: String,
-        /// What it was asked.
-        request: &'static str,
-    },
     /// There is nothing to prove.
     #[error("{0}")]
     Nothing(String),
@@ -41,8 +29,8 @@ pub(super) struct Hosts<'a> {
     pub(super) stop: &'a AtomicBool,
 }
 
-/// What one host was asked, and what it answered; the first failure ends it.
-pub(super) type Answers = Vec<(String, Result<Vec<RouteReply>, ProofError>)>;
+/// What each host replied to its calls; the first failure ends it.
+pub(super) type Answers<R> = Vec<(String, Result<Vec<R>, ProofError>)>;
 
 impl Hosts<'_> {
     fn stopped(name: &str) -> ProofError {
@@ -76,21 +64,30 @@ impl Hosts<'_> {
         }
     }
 
-    pub(super) fn ask(&mut self, host: &str, request: RouteRequest) -> Result<RouteReply, ProofError> {
+    pub(super) fn call<C: Call>(&mut self, host: &str, call: &C) -> Result<C::Reply, ProofError> {
         let stop = self.stop;
-        ask(self.peer(host)?, request, stop)
+        Ok(self.peer(host)?.call_unless(call, stop)?)
     }
 
-    /// Asks many hosts at the same time, each its requests in order.
-    pub(super) fn ask_all(&mut self, mut requests: BTreeMap<String, Vec<RouteRequest>>) -> Answers {
+    /// Calls many hosts at the same time, each its calls in order.
+    pub(super) fn call_all<C>(&mut self, mut calls: BTreeMap<String, Vec<C>>) -> Answers<C::Reply>
+    where
+        C: Call + Send,
+        C::Reply: Send,
+    {
         let stop = self.stop;
         thread::scope(|scope| {
             let threads: Vec<_> = self
                 .peers
                 .iter_mut()
-                .filter_map(|(name, peer)| Some((name, peer, requests.remove(name)?)))
-                .map(|(name, peer, requests)| {
-                    let all = move || requests.into_iter().map(|request| ask(peer, request, stop)).collect();
+                .filter_map(|(name, peer)| Some((name, peer, calls.remove(name)?)))
+                .map(|(name, peer, calls)| {
+                    let all = move || {
+                        calls
+                            .iter()
+                            .map(|call| Ok(peer.call_unless(call, stop)?))
+                            .collect::<Result<Vec<_>, ProofError>>()
+                    };
                     (name.clone(), scope.spawn(all))
                 })
                 .collect();
@@ -103,17 +100,6 @@ impl Hosts<'_> {
                 .collect()
         })
     }
-}
-
-fn ask(peer: &mut Peer, request: RouteRequest, stop: &AtomicBool) -> Result<RouteReply, ProofError> {
-    match peer.request_unless(Request::Route(request), stop)? {
-        Reply::Route(reply) => Ok(reply),
-        _ => Err(unexpected(peer.name(), "route")),
-    }
-}
-
-pub(super) fn unexpected(name: &str, request: &'static str) -> ProofError {
-    ProofError::Unexpected { name: name.to_owned(), request }
 }
 
 /// Whether only this host's part failed: it lacks a capability or an address.

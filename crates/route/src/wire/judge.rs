@@ -5,14 +5,14 @@ use std::{collections::HashMap, net::SocketAddr};
 
 use super::{
     asked::Asked,
+    calls::{ConnectResult, Observation, Passed, WireProtocol},
     crossing::Crossing,
     flows::{PlannedFlow, PlannedFlows},
     shares::fit,
 };
 use clearstream_schema::{
     fabric::ReturnPath,
-    proof::{CrossingProof, FlowPath, GatewayProof, LostAt, PairProof},
-    wire::{Observation, Passed, WireFlowResult, WireOutcome, WireProtocol},
+    proof::{CrossingProof, FlowPath, GatewayProof, LostAt, PairProof, WireOutcome},
 };
 
 /// What the gateways saw of every flow.
@@ -24,7 +24,7 @@ pub(super) struct Seen {
 }
 
 /// How flows went, by client, destination and source port.
-pub(super) type Results = HashMap<(usize, SocketAddr, u16), WireFlowResult>;
+pub(super) type Results = HashMap<(usize, SocketAddr, u16), ConnectResult>;
 
 /// One flow at one gateway.
 #[derive(Debug, Clone, Copy)]
@@ -300,10 +300,10 @@ impl Judged {
 
 #[cfg(test)]
 mod tests {
-    use clearstream_schema::{fabric::HashPolicy, wire::ObservedFlow};
+    use clearstream_schema::fabric::HashPolicy;
 
     use super::*;
-    use crate::wire::{End, GatewayEnds};
+    use crate::wire::{End, GatewayEnds, calls::ObservedFlow};
 
     fn crossing() -> Crossing {
         let end = |host: &str, address: &str| End {

@@ -1,8 +1,9 @@
 //! Proof on the wire: real flows from every class of hosts through every
 //! gateway, and what became of them.
 //!
-//! - [`WireAgent`] is the agent's side: it asks its kernel which gateway a flow
-//!   would take, opens and answers flows, and counts what passes a gateway.
+//! - [`WireAgent`] is the agent's side, which serves [`calls`]: it asks its kernel
+//!   which gateway a flow would take, opens and answers flows, and counts what
+//!   passes a gateway.
 //! - [`prove`] is the controller's side: it chooses flows ([`Crossing`] says
 //!   between whom), has them opened while all gateways watch, and concludes.
 //!
@@ -14,6 +15,7 @@
 
 mod agent;
 mod asked;
+pub mod calls;
 mod crossing;
 mod extent;
 mod facts;

@@ -17,18 +17,18 @@ use clearstream_schema::{
         CrossingProof, LostAt, PacketWitnesses, ProofFinding, ProofVerdict, ROUTE_PROOF_SCHEMA, RouteProof,
     },
     tune::Severity,
-    wire::{MOST_WIRE_FLOWS, Observation, RouteReply, RouteRequest, WireFlows, WireListen, WireObserve},
 };
 use clearstream_stats::median;
 
 use super::{
     asked::{self, Asked},
+    calls::{Close, Connect, Counters, Listen, MOST_WIRE_FLOWS, Observation, Observe, Observed},
     crossing::{Crossing, End},
     extent,
     facts::Facts,
     findings::{self, Evidence, finding},
     flows::{self, PlannedFlow, PlannedFlows},
-    hosts::{Hosts, ProofError, refusal, unexpected},
+    hosts::{Hosts, ProofError, refusal},
     judge::{self, Judged, Results, Seen},
 };
 
@@ -112,8 +112,8 @@ pub fn prove(
     let proofs = crossings.iter().map(|crossing| work.crossing(crossing)).collect::<Result<Vec<_>, _>>();
     // Whatever happened, agents keep nothing open.
     let names: Vec<String> = work.hosts.peers.keys().cloned().collect();
-    let close = |name| (name, vec![RouteRequest::Close]);
-    drop(work.hosts.ask_all(names.into_iter().map(close).collect()));
+    let close = |name| (name, vec![Close {}]);
+    drop(work.hosts.call_all(names.into_iter().map(close).collect()));
     let proofs = proofs?;
     work.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     work.findings.dedup();
@@ -229,11 +229,8 @@ impl Work<'_> {
         let mut listening = Vec::new();
         for server in &crossing.servers {
             let addresses = self.addresses(server);
-            let listen = WireListen { addresses, port: None, cookie: cookie.clone() };
-            match self.hosts.ask(&server.host, RouteRequest::Listen(listen))? {
-                RouteReply::Listening { port } => listening.push(port),
-                _ => return Err(unexpected(&server.host, "listen")),
-            }
+            let listen = Listen { addresses, port: None, cookie: cookie.clone() };
+            listening.push(self.hosts.call(&server.host, &listen)?.port);
         }
         let ProofOptions { flow_count, even, .. } = *self.options;
         let even = even && crossing.spreads_by_ports();
@@ -272,8 +269,8 @@ impl Work<'_> {
             }
         }
         // Ports and observers are for this crossing only.
-        let hosts = crossing.hosts().map(|host| (host.to_owned(), vec![RouteRequest::Close]));
-        for (_, closed) in self.hosts.ask_all(hosts.collect()) {
+        let hosts = crossing.hosts().map(|host| (host.to_owned(), vec![Close {}]));
+        for (_, closed) in self.hosts.call_all(hosts.collect()) {
             closed?;
         }
         Ok(Shown { planned, asked, judged, seen, counted, connect })
@@ -321,14 +318,14 @@ impl Work<'_> {
             ports.sort_unstable();
             ports.dedup();
             let both = interfaces.len() == 2;
-            let observe = WireObserve {
+            let observe = Observe {
                 ports,
                 interfaces: if both { interfaces } else { Vec::new() },
                 seconds: WATCH_SECONDS,
             };
-            requests.insert(gateway.host.clone(), vec![RouteRequest::Observe(observe)]);
+            requests.insert(gateway.host.clone(), vec![observe]);
         }
-        for (host, answer) in self.hosts.ask_all(requests) {
+        for (host, answer) in self.hosts.call_all(requests) {
             if let Err(error) = answer {
                 let reason = refusal(error)?;
                 let message = format!("{host} cannot watch what passes it: {reason}");
@@ -342,14 +339,14 @@ impl Work<'_> {
         let mut by_host: BTreeMap<String, Observation> = BTreeMap::new();
         let mut asked: Vec<String> = crossing.gateways.iter().map(|gateway| gateway.host.clone()).collect();
         while !asked.is_empty() {
-            let requests = asked.drain(..).map(|host| (host, vec![RouteRequest::Observed])).collect();
-            for (host, answers) in self.hosts.ask_all(requests) {
+            let requests = asked.drain(..).map(|host| (host, vec![Observed {}])).collect();
+            for (host, answers) in self.hosts.call_all(requests) {
                 let mut answers = match answers {
                     Ok(answers) => answers,
                     // It could not watch, which has been told.
                     Err(error) => refusal(error).map(|_| Vec::new())?,
                 };
-                let Some(RouteReply::Observed(told)) = answers.pop() else { continue };
+                let Some(told) = answers.pop() else { continue };
                 if told.more {
                     asked.push(host.clone());
                 }
@@ -370,13 +367,11 @@ impl Work<'_> {
     }
 
     fn counters(&mut self, crossing: &Crossing) -> Result<Vec<Option<HostCounters>>, ProofError> {
-        let request = |host: &String| (host.clone(), vec![RouteRequest::Counters]);
+        let request = |host: &String| (host.clone(), vec![Counters {}]);
         let requests = crossing.gateways.iter().map(|gateway| request(&gateway.host)).collect();
         let mut by_host = BTreeMap::new();
-        for (host, answers) in self.hosts.ask_all(requests) {
-            if let Some(RouteReply::Counters(counters)) = answers?.pop() {
-                by_host.insert(host, counters);
-            }
+        for (host, answers) in self.hosts.call_all(requests) {
+            by_host.extend(answers?.pop().map(|counters| (host, counters)));
         }
         Ok(crossing.gateways.iter().map(|gateway| by_host.remove(&gateway.host)).collect())
     }
@@ -393,12 +388,12 @@ impl Work<'_> {
             ports.entry((flow.client, flow.destination)).or_default().push(flow.port);
         }
         let patience_ms = u32::try_from(self.options.patience.0 / 1_000_000).unwrap_or(u32::MAX);
-        let mut requests: BTreeMap<String, Vec<RouteRequest>> = BTreeMap::new();
+        let mut requests: BTreeMap<String, Vec<Connect>> = BTreeMap::new();
         let mut order: BTreeMap<String, Vec<(usize, SocketAddr)>> = BTreeMap::new();
         for ((client, server), ports) in ports {
             let end = &crossing.clients[client];
             for ports in ports.chunks(MOST_WIRE_FLOWS) {
-                let connect = WireFlows {
+                let connect = Connect {
                     source: end.address,
                     server,
                     ports: ports.to_vec(),
@@ -406,12 +401,12 @@ impl Work<'_> {
                     patience_ms,
                     at_once: AT_ONCE,
                 };
-                requests.entry(end.host.clone()).or_default().push(RouteRequest::Connect(connect));
+                requests.entry(end.host.clone()).or_default().push(connect);
                 order.entry(end.host.clone()).or_default().push((client, server));
             }
         }
         let mut results = Results::new();
-        for (host, answers) in self.hosts.ask_all(requests) {
+        for (host, answers) in self.hosts.call_all(requests) {
             let answers = match answers {
                 Ok(answers) => answers,
                 Err(error) => {
@@ -428,10 +423,8 @@ impl Work<'_> {
                 }
             };
             for ((client, server), answer) in order.remove(&host).into_iter().flatten().zip(answers) {
-                let RouteReply::Connected(told) = answer else {
-                    return Err(unexpected(&host, "connect"));
-                };
-                results.extend(told.into_iter().map(|result| ((client, server, result.port), result)));
+                results
+                    .extend(answer.results.into_iter().map(|result| ((client, server, result.port), result)));
             }
         }
         Ok(results)

@@ -6,9 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_schema::{proof::CrossingProof, tune::Severity, wire::WirePathMtuFound};
+use clearstream_schema::{proof::CrossingProof, tune::Severity};
 
 use super::{
+    calls::PathMtuFound,
     crossing::Crossing,
     extent::{self, Sizes},
     findings::finding,
@@ -192,6 +193,6 @@ impl Work<'_> {
     }
 }
 
-fn bytes(found: &WirePathMtuFound) -> u32 {
+fn bytes(found: &PathMtuFound) -> u32 {
     found.path_bytes.unwrap_or(0)
 }

@@ -8,55 +8,36 @@ use std::{
     sync::atomic::AtomicBool,
 };
 
-use clearstream_control::{EventSender, Handler, Peer, memory_pair};
+use clearstream_control::{Peer, Registration, Service, Services, memory_pair};
 use clearstream_flow::FlowAgent;
-use clearstream_probe::Responder;
-use clearstream_route::wire::{Crossing, End, GatewayEnds, ProofOptions, WireAgent, prove};
+use clearstream_probe::ProbeAgent;
+use clearstream_route::wire::{Crossing, End, GatewayEnds, ProofOptions, WireAgent, calls::Lookup, prove};
 use clearstream_schema::{
     TimeSpan,
-    control::{Failure, FailureKind, Reply, Request},
+    control::{Failure, FailureKind},
     fabric::{HashPolicy, ReturnPath},
     proof::RouteProof,
-    wire::RouteRequest,
 };
 use clearstream_testkit::namespace::Host;
 
 /// Gateways of the fabric.
 pub(crate) const GATEWAYS: usize = 3;
 
-/// What an agent does with the requests of a proof.
-#[derive(Default)]
-struct Agent {
-    wire: WireAgent,
-    flow: FlowAgent,
-    responder: Option<Responder>,
-    /// Its kernel cannot be asked for the gateway of a flow.
-    blind: bool,
+/// A kernel that cannot be asked for the gateway of a flow.
+struct Blind;
+
+impl Service for Blind {
+    fn register(calls: &mut Registration<Self>) {
+        let old = || Failure { kind: FailureKind::Unsupported, message: "an old kernel".to_owned() };
+        calls.on(move |_, _: Lookup, _| Err(old()));
+    }
 }
 
-impl Handler for Agent {
-    fn handle(&mut self, request: Request, events: &EventSender) -> Result<Reply, Failure> {
-        match request {
-            Request::Route(RouteRequest::Lookup(_)) if self.blind => {
-                Err(Failure { kind: FailureKind::Unsupported, message: "an old kernel".to_owned() })
-            }
-            Request::Route(request) => self.wire.handle(request).map(Reply::Route),
-            Request::FlowPrepare(prepare) => self.flow.prepare(prepare, events),
-            Request::FlowStart { test } => self.flow.start(test).map(|()| Reply::Empty),
-            Request::FlowStop { test } => self.flow.stop(test).map(|()| Reply::Empty),
-            Request::ProbeListen { address, port, cookie } => {
-                let responder = Responder::open(address, port, &cookie)?;
-                let reply = Reply::ProbeListening { udp: responder.udp(), tcp: responder.tcp() };
-                self.responder = Some(responder);
-                Ok(reply)
-            }
-            Request::ProbeClose => {
-                self.responder = None;
-                Ok(Reply::Empty)
-            }
-            _ => Ok(Reply::Empty),
-        }
-    }
+/// What an agent serves of a proof.
+fn services(blind: bool) -> Services {
+    let services =
+        Services::new().with(WireAgent::default()).with(FlowAgent::new()).with(ProbeAgent::default());
+    if blind { services.with(Blind) } else { services }
 }
 
 /// The namespaces; gone when dropped.
@@ -231,7 +212,7 @@ impl Net {
         let mut peers: BTreeMap<String, Peer> = BTreeMap::new();
         for host in ["c1", "c2", "g1", "g2", "g3", "s1"] {
             // The agent's threads are born in the namespace of the one that makes it.
-            let peer = self.hosts[host].run(|| memory_pair(Agent { blind, ..Agent::default() }).unwrap());
+            let peer = self.hosts[host].run(|| memory_pair(services(blind)).unwrap());
             peers.insert(host.to_owned(), peer);
         }
         prove(

@@ -3,13 +3,12 @@
 use std::{net::IpAddr, path::Path, sync::atomic::AtomicBool};
 
 use crate::common::registry;
-use clearstream_control::{EventSender, Handler, Peer, agent::CAPTURE_CHUNK_BYTES, encoding, memory_pair};
+use clearstream_control::{Done, Peer, Registration, Service, Services, memory_pair};
 use clearstream_flow::FlowAgent;
-use clearstream_host::{HostRoot, inspect};
-use clearstream_probe::Responder;
+use clearstream_host::calls::{CAPTURE_CHUNK_BYTES, Capture, CaptureChunk, HostAgent};
+use clearstream_probe::ProbeAgent;
 use clearstream_record::Reader;
 use clearstream_schema::{
-    control::{AgentEvent, Failure, Reply, Request},
     flow::{FLOW_SUMMARY_SCHEMA, FlowSummary, Interval},
     probe::{PROBE_SUMMARY_SCHEMA, ProbeSummary},
     record::{TrialDocument, TrialOutcome},
@@ -59,49 +58,28 @@ figure = "throughput"
 destination-port = [PORT]
 "#;
 
-/// What an agent does with these requests; its capture is a few bytes over one part.
-#[derive(Default)]
-struct Agent {
-    flow: FlowAgent,
-    responder: Option<Responder>,
+/// A capture of a few bytes over one part.
+struct SmallCapture;
+
+impl Service for SmallCapture {
+    fn register(calls: &mut Registration<Self>) {
+        calls.on(|_, Capture {}, context| {
+            for part in bundle().chunks(CAPTURE_CHUNK_BYTES) {
+                context.events().send(&CaptureChunk { bytes: part.to_vec() });
+            }
+            Ok(Done {})
+        });
+    }
 }
 
 fn bundle() -> Vec<u8> {
     (0..CAPTURE_CHUNK_BYTES + 10).map(|place| place as u8).collect()
 }
 
-impl Handler for Agent {
-    fn handle(&mut self, request: Request, events: &EventSender) -> Result<Reply, Failure> {
-        match request {
-            Request::Inspect => Ok(Reply::Host(inspect(&HostRoot::live()))),
-            Request::Capture => {
-                for part in bundle().chunks(CAPTURE_CHUNK_BYTES) {
-                    events.send(AgentEvent::CaptureChunk { base64: encoding::base64(part) });
-                }
-                Ok(Reply::Empty)
-            }
-            Request::FlowPrepare(prepare) => self.flow.prepare(prepare, events),
-            Request::FlowStart { test } => self.flow.start(test).map(|()| Reply::Empty),
-            Request::FlowStop { test } => self.flow.stop(test).map(|()| Reply::Empty),
-            Request::ProbeListen { address, port, cookie } => {
-                let responder = Responder::open(address, port, &cookie)?;
-                let reply = Reply::ProbeListening { udp: responder.udp(), tcp: responder.tcp() };
-                self.responder = Some(responder);
-                Ok(reply)
-            }
-            Request::ProbeRun { config, udp, tcp, cookie } => {
-                clearstream_probe::measure(&config, udp, tcp, &cookie).map(Reply::Probed)
-            }
-            Request::ProbeClose => {
-                self.responder = None;
-                Ok(Reply::Empty)
-            }
-            Request::Plan(_) => panic!("a study changes nothing"),
-            Request::Route(_) => panic!("a study proves no routes"),
-            Request::RdmaServe { .. } => panic!("a study measures no RDMA"),
-            Request::Shutdown => Ok(Reply::Empty),
-        }
-    }
+/// What an agent serves of a study: it changes nothing and proves no routes.
+fn agent() -> Peer {
+    let services = Services::new().with(HostAgent::default()).with(SmallCapture);
+    memory_pair(services.with(FlowAgent::new()).with(ProbeAgent::default())).unwrap()
 }
 
 fn run(folder: &Path, text: &str) -> RunEnd {
@@ -121,7 +99,7 @@ fn testbed<'a>(client: &'a mut Peer, server: &'a mut Peer) -> HostTestbed<'a> {
 }
 
 fn agents() -> (Peer, Peer) {
-    (memory_pair(Agent::default()).unwrap(), memory_pair(Agent::default()).unwrap())
+    (agent(), agent())
 }
 
 #[test]

@@ -8,11 +8,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use clap::Subcommand;
 use clearstream_control::{Peer, encoding};
-use clearstream_rdma::{Cookie, RdmaError};
-use clearstream_schema::{
-    control::{Reply, Request},
-    rdma::RdmaOperation,
-};
+use clearstream_rdma::{Cookie, Serve};
+use clearstream_schema::rdma::RdmaOperation;
 
 use crate::{
     endpoints::{agent_command, resolve},
@@ -91,8 +88,6 @@ fn start_local_server() -> Result<Target, CommandError> {
     let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let cookie: Cookie = rand::random();
     let named = clearstream_schema::control::Cookie(encoding::hex(&cookie));
-    match agent.request(Request::RdmaServe { address, cookie: Some(named), peer: Some(address) })? {
-        Reply::RdmaListening { address } => Ok(Target { address, cookie: Some(cookie), _agent: Some(agent) }),
-        other => Err(RdmaError::Fault(format!("the far end answered {other:?}")).into()),
-    }
+    let listening = agent.call(&Serve { address, cookie: Some(named), peer: Some(address) })?;
+    Ok(Target { address: listening.address, cookie: Some(cookie), _agent: Some(agent) })
 }

@@ -12,13 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_schema::{
-    control::{Failure, FailureKind},
-    wire::WireListen,
-};
+use clearstream_schema::control::{Failure, FailureKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{ANSWER, MESSAGE_BYTES, QUESTION, failure, message, same};
+use super::{super::calls::Listen, ANSWER, MESSAGE_BYTES, QUESTION, failure, message, same};
 
 /// A connection that has not asked, or not gone, by then is dropped.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -38,7 +35,7 @@ pub(super) struct Answerer {
 }
 
 impl Answerer {
-    pub(super) fn open(listen: &WireListen) -> Result<Self, Failure> {
+    pub(super) fn open(listen: &Listen) -> Result<Self, Failure> {
         let question = message(QUESTION, &listen.cookie)?;
         let answer = message(ANSWER, &listen.cookie)?;
         if listen.addresses.is_empty() || listen.addresses.len() > MOST_ADDRESSES {

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use clearstream_host::HostRoot;
 use clearstream_netlink::RouteSocket;
-use clearstream_schema::{
-    control::{Failure, FailureKind},
-    wire::{HostRouteFacts, InterfaceFacts},
-};
+use clearstream_schema::control::{Failure, FailureKind};
 
-use super::failure;
+use super::{
+    super::calls::{HostRouteFacts, InterfaceFacts},
+    failure,
+};
 
 /// Sysctls of the whole namespace.
 const SYSCTLS: [&str; 6] = [

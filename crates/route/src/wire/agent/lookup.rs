@@ -3,15 +3,15 @@
 use std::collections::HashMap;
 
 use clearstream_netlink::{Question, RouteSocket};
-use clearstream_schema::{
-    control::{Failure, FailureKind},
-    wire::{FlowLookup, LookedUp, MOST_WIRE_LOOKUPS},
+use clearstream_schema::control::{Failure, FailureKind};
+
+use super::{
+    super::calls::{LookedUp, Lookup, MOST_WIRE_LOOKUPS},
+    failure,
 };
 
-use super::failure;
-
 /// Asks for every flow, in order.
-pub(super) fn look_up(lookup: &FlowLookup) -> Result<LookedUp, Failure> {
+pub(super) fn look_up(lookup: &Lookup) -> Result<LookedUp, Failure> {
     if lookup.ports.len() > MOST_WIRE_LOOKUPS {
         return Err(failure(FailureKind::Invalid, format!("at most {MOST_WIRE_LOOKUPS} lookups at a time")));
     }

@@ -9,12 +9,14 @@ mod open;
 
 use std::{net::SocketAddr, time::Duration};
 
+use clearstream_control::{Done, Registration, Service};
 use clearstream_host::HostRoot;
-use clearstream_schema::{
-    control::{Cookie, Failure, FailureKind},
-    wire::{MOST_OBSERVED_FLOWS, Observation, RouteReply, RouteRequest, WirePathMtu, WirePathMtuFound},
-};
+use clearstream_schema::control::{Cookie, Failure, FailureKind};
 
+use super::calls::{
+    Close, Connect, Connected, Counters, Facts, Listen, Listening, Lookup, MOST_OBSERVED_FLOWS, Observation,
+    Observe, Observed, PathMtu, PathMtuFound,
+};
 use answer::Answerer;
 use observe::Observer;
 
@@ -33,45 +35,49 @@ pub struct WireAgent {
     observed: Option<Observation>,
 }
 
-impl WireAgent {
-    /// Does what a controller asks.
-    ///
-    /// # Errors
-    /// `Invalid` for a request that makes no sense on this host, `Unsupported`
-    /// where a capability is missing, `InUse` for a port that is taken.
-    pub fn handle(&mut self, request: RouteRequest) -> Result<RouteReply, Failure> {
-        match request {
-            RouteRequest::Facts => facts::read(&HostRoot::live()).map(RouteReply::Facts),
-            RouteRequest::Lookup(lookup) => lookup::look_up(&lookup).map(RouteReply::LookedUp),
-            RouteRequest::Listen(listen) => {
-                let answerer = Answerer::open(&listen)?;
-                let port = answerer.port();
-                self.answerers.push(answerer);
-                Ok(RouteReply::Listening { port })
-            }
-            RouteRequest::Connect(flows) => open::run(&flows).map(RouteReply::Connected),
-            RouteRequest::Observe(what) => {
-                // Two at a time would count the same packets for two.
-                (self.observer, self.observed) = (None, None);
-                self.observer = Some(Observer::open(&what)?);
-                Ok(RouteReply::Done)
-            }
-            RouteRequest::Observed => self.told().map(RouteReply::Observed),
-            RouteRequest::Counters => {
-                Ok(RouteReply::Counters(clearstream_host::counters::read(&HostRoot::live())))
-            }
-            RouteRequest::PathMtu(search) => path_mtu(&search).map(RouteReply::PathMtu),
-            RouteRequest::Close => {
-                *self = Self::default();
-                Ok(RouteReply::Done)
-            }
-        }
+impl Service for WireAgent {
+    fn register(calls: &mut Registration<Self>) {
+        calls
+            .on(|_, Facts {}, _| facts::read(&HostRoot::live()))
+            .on(|_, call: Lookup, _| lookup::look_up(&call))
+            .on(|agent, call: Listen, _| agent.listen(&call))
+            .on(|_, call: Connect, _| open::run(&call).map(|results| Connected { results }))
+            .on(|agent, call: Observe, _| agent.observe(&call).map(|()| Done {}))
+            .on(|agent, Observed {}, _| agent.observed())
+            .on(|_, Counters {}, _| Ok(clearstream_host::counters::read(&HostRoot::live())))
+            .on(|_, call: PathMtu, _| path_mtu(&call))
+            .on(|agent, Close {}, _| {
+                *agent = Self::default();
+                Ok(Done {})
+            });
     }
 }
 
 impl WireAgent {
-    /// Ends the observation, or goes on telling: what fits into one answer.
-    fn told(&mut self) -> Result<Observation, Failure> {
+    fn listen(&mut self, call: &Listen) -> Result<Listening, Failure> {
+        let answerer = Answerer::open(call)?;
+        let port = answerer.port();
+        self.answerers.push(answerer);
+        Ok(Listening { port })
+    }
+
+    /// Begins to count what passes.
+    ///
+    /// # Errors
+    /// `Invalid` for an observation of nothing, `Unsupported` without
+    /// `CAP_NET_RAW`.
+    pub fn observe(&mut self, call: &Observe) -> Result<(), Failure> {
+        // Two at a time would count the same packets for two.
+        (self.observer, self.observed) = (None, None);
+        self.observer = Some(Observer::open(call)?);
+        Ok(())
+    }
+
+    /// Ends the observation, or goes on reporting: what fits into one reply.
+    ///
+    /// # Errors
+    /// `Invalid` when nothing is observed or everything was reported.
+    pub fn observed(&mut self) -> Result<Observation, Failure> {
         if let Some(observer) = self.observer.take() {
             self.observed = Some(observer.finish()?);
         }
@@ -88,11 +94,11 @@ impl WireAgent {
     }
 }
 
-fn path_mtu(search: &WirePathMtu) -> Result<WirePathMtuFound, Failure> {
+fn path_mtu(search: &PathMtu) -> Result<PathMtuFound, Failure> {
     let (from, to): (SocketAddr, SocketAddr) = (search.source, search.destination);
     let patience = Duration::from_millis(u64::from(search.patience_ms.clamp(10, 5_000)));
     let found = clearstream_probe::path_mtu_from(from, to, &search.cookie, patience)?;
-    Ok(found.map_or_else(WirePathMtuFound::default, |found| WirePathMtuFound {
+    Ok(found.map_or_else(PathMtuFound::default, |found| PathMtuFound {
         path_bytes: Some(found.path_bytes),
         route_bytes: Some(found.route_bytes),
         told_bytes: found.told_bytes,

@@ -14,14 +14,14 @@ use std::{
 };
 
 use clearstream_netlink::RouteSocket;
-use clearstream_schema::{
-    control::{Failure, FailureKind},
-    wire::{MOST_OBSERVED_PORTS, Observation, ObservedFlow, Passed, WireObserve, WireProtocol},
-};
+use clearstream_schema::control::{Failure, FailureKind};
 use clearstream_sys::{passing::PacketSocket, socket::force_receive_buffer};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::failure;
+use super::{
+    super::calls::{MOST_OBSERVED_PORTS, Observation, Observe, ObservedFlow, Passed, WireProtocol},
+    failure,
+};
 
 /// Packets that wait for the thread take about 1 KiB each of this.
 const BUFFER_BYTES: usize = 32 << 20;
@@ -40,7 +40,7 @@ pub(super) struct Observer {
 }
 
 impl Observer {
-    pub(super) fn open(what: &WireObserve) -> Result<Self, Failure> {
+    pub(super) fn open(what: &Observe) -> Result<Self, Failure> {
         if what.ports.is_empty() || what.ports.len() > MOST_OBSERVED_PORTS {
             let text = format!("name 1 to {MOST_OBSERVED_PORTS} ports to observe");
             return Err(failure(FailureKind::Invalid, text));

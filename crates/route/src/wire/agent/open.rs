@@ -14,7 +14,7 @@ use std::{
 
 use clearstream_schema::{
     control::{Failure, FailureKind},
-    wire::{MOST_WIRE_FLOWS, WireFlowResult, WireFlows, WireOutcome},
+    proof::WireOutcome,
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -22,7 +22,10 @@ use rustix::{
 };
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::{ANSWER, MESSAGE_BYTES, QUESTION, failure, message, same};
+use super::{
+    super::calls::{Connect, ConnectResult, MOST_WIRE_FLOWS},
+    ANSWER, MESSAGE_BYTES, QUESTION, failure, message, same,
+};
 
 /// Flows that have not begun by then are not begun any more.
 const MOST_TIME: Duration = Duration::from_secs(60);
@@ -32,7 +35,7 @@ const MOST_PATIENCE: Duration = Duration::from_secs(10);
 const MOST_AT_ONCE: usize = 256;
 
 /// Opens every flow and tells how it went, in the order of the ports.
-pub(super) fn run(flows: &WireFlows) -> Result<Vec<WireFlowResult>, Failure> {
+pub(super) fn run(flows: &Connect) -> Result<Vec<ConnectResult>, Failure> {
     if flows.ports.len() > MOST_WIRE_FLOWS || flows.source.is_ipv4() != flows.server.is_ipv4() {
         let text = format!("at most {MOST_WIRE_FLOWS} flows at a time, and addresses of one family");
         return Err(failure(FailureKind::Invalid, text));
@@ -46,7 +49,7 @@ pub(super) fn run(flows: &WireFlows) -> Result<Vec<WireFlowResult>, Failure> {
         results: flows
             .ports
             .iter()
-            .map(|port| WireFlowResult { port: *port, outcome: WireOutcome::NotTried, connect_ns: None })
+            .map(|port| ConnectResult { port: *port, outcome: WireOutcome::NotTried, connect_ns: None })
             .collect(),
     };
     run.all()?;
@@ -54,12 +57,12 @@ pub(super) fn run(flows: &WireFlows) -> Result<Vec<WireFlowResult>, Failure> {
 }
 
 struct Run<'a> {
-    flows: &'a WireFlows,
+    flows: &'a Connect,
     question: [u8; MESSAGE_BYTES],
     answer: [u8; MESSAGE_BYTES],
     patience: Duration,
     active: Vec<Flow>,
-    results: Vec<WireFlowResult>,
+    results: Vec<ConnectResult>,
 }
 
 struct Flow {

@@ -1,74 +1,24 @@
-//! What the agents of a proof on the wire are asked, and what they answer:
-//! which gateway the kernel would choose, real flows from bound ports, what a
-//! gateway saw pass, path MTU with a bound port.
+//! What a controller calls at the agents of a proof on the wire: which gateway the
+//! kernel would choose, real flows from bound ports, what a gateway saw pass, path
+//! MTU with a bound port.
 
 use std::net::{IpAddr, SocketAddr};
 
-use schemars::JsonSchema;
+use clearstream_control::{Call, Done};
+use clearstream_schema::{control::Cookie, counters::HostCounters, proof::WireOutcome, scope::Right};
 use serde::{Deserialize, Serialize};
 
-use crate::{control::Cookie, counters::HostCounters};
-
-/// Most lookups of one [`RouteRequest::Lookup`]; so many fit into a frame.
+/// Most lookups of one [`Lookup`]; so many fit into a frame.
 pub const MOST_WIRE_LOOKUPS: usize = 32_768;
-/// Most flows of one [`RouteRequest::Connect`]; so many results fit into a frame.
+/// Most flows of one [`Connect`]; so many results fit into a frame.
 pub const MOST_WIRE_FLOWS: usize = 5_000;
-/// Most flows of one answer to [`RouteRequest::Observed`].
+/// Most flows of one answer to [`Observed`].
 pub const MOST_OBSERVED_FLOWS: usize = 2_000;
 /// Most ports that one observation is for.
 pub const MOST_OBSERVED_PORTS: usize = 100;
 
-/// What an agent is asked about routes on the wire.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum RouteRequest {
-    /// Tell what matters for routes: interfaces, MTU, forwarding, hash policy.
-    Facts,
-    /// Ask the kernel which gateway flows would take; sends nothing.
-    Lookup(FlowLookup),
-    /// Wait for flows of a proof and answer those that carry the cookie.
-    Listen(WireListen),
-    /// Open flows from bound source ports and exchange a little data over each.
-    Connect(WireFlows),
-    /// Begin to count what passes this host, by flow and direction.
-    Observe(WireObserve),
-    /// Stop counting and tell; asked again while there is more.
-    Observed,
-    /// Read the interface and core counters.
-    Counters,
-    /// Find the path MTU to a listening prober from a bound UDP port.
-    PathMtu(WirePathMtu),
-    /// Close everything that was opened for a proof.
-    Close,
-}
-
-/// Answer to a [`RouteRequest`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum RouteReply {
-    /// Done; nothing to tell.
-    Done,
-    /// To `facts`.
-    Facts(HostRouteFacts),
-    /// To `lookup`: one entry per flow asked for, in order.
-    LookedUp(LookedUp),
-    /// To `listen`.
-    Listening {
-        /// Port, the same for every address.
-        port: u16,
-    },
-    /// To `connect`: one entry per port, in order.
-    Connected(Vec<WireFlowResult>),
-    /// To `observed`.
-    Observed(Observation),
-    /// To `counters`.
-    Counters(HostCounters),
-    /// To `path-mtu`.
-    PathMtu(WirePathMtuFound),
-}
-
 /// Transport protocol of a flow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WireProtocol {
     /// 6.
@@ -87,9 +37,9 @@ impl WireProtocol {
     }
 }
 
-/// Flows whose gateway is asked for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct FlowLookup {
+/// Asks the kernel which gateway flows would take; sends nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lookup {
     /// Source address.
     pub source: IpAddr,
     /// Destination address.
@@ -103,8 +53,14 @@ pub struct FlowLookup {
     pub ports: Vec<(u16, u16)>,
 }
 
+impl Call for Lookup {
+    const NAME: &'static str = "route lookup";
+    const NEEDS: Right = Right::Measure;
+    type Reply = LookedUp;
+}
+
 /// Which gateway the kernel would choose.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LookedUp {
     /// Gateways that were chosen.
     pub gateways: Vec<IpAddr>,
@@ -124,9 +80,9 @@ impl LookedUp {
     }
 }
 
-/// Where flows are waited for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct WireListen {
+/// Waits for flows of a proof and answers those that carry the cookie.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listen {
     /// Addresses of this host.
     pub addresses: Vec<IpAddr>,
     /// Port; chosen by the kernel when absent.
@@ -136,9 +92,22 @@ pub struct WireListen {
     pub cookie: Cookie,
 }
 
-/// Flows to open.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct WireFlows {
+impl Call for Listen {
+    const NAME: &'static str = "route listen";
+    const NEEDS: Right = Right::Measure;
+    type Reply = Listening;
+}
+
+/// Where flows are waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listening {
+    /// Port, the same for every address.
+    pub port: u16,
+}
+
+/// Opens flows from bound source ports and exchanges a little data over each.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connect {
     /// Source address.
     pub source: IpAddr,
     /// Where the other agent listens.
@@ -153,31 +122,22 @@ pub struct WireFlows {
     pub at_once: u16,
 }
 
-/// How a flow went.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum WireOutcome {
-    /// Connected, and the answer came back.
-    Answered,
-    /// There was no time left for it.
-    NotTried,
-    /// The source port was taken: the flow was not tried.
-    PortInUse,
-    /// This host has no route (or a router said so).
-    NoRoute,
-    /// Somebody refused the connection.
-    Refused,
-    /// No answer to the connection request.
-    NotConnected,
-    /// Connected, but the answer did not come back.
-    NotAnswered,
-    /// Reset after it was connected.
-    Reset,
+impl Call for Connect {
+    const NAME: &'static str = "route connect";
+    const NEEDS: Right = Right::Measure;
+    type Reply = Connected;
 }
 
-/// One flow of a [`WireFlows`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct WireFlowResult {
+/// How the flows of a [`Connect`] went.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connected {
+    /// One entry per port, in order.
+    pub results: Vec<ConnectResult>,
+}
+
+/// One flow of a [`Connect`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConnectResult {
     /// Source port.
     pub port: u16,
     /// How it went.
@@ -187,9 +147,9 @@ pub struct WireFlowResult {
     pub connect_ns: Option<u64>,
 }
 
-/// What is to be counted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct WireObserve {
+/// Begins to count what passes this host, by flow and direction.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observe {
     /// Ports of the listening side, TCP and UDP.
     pub ports: Vec<u16>,
     /// Interfaces; all when there are none.
@@ -199,8 +159,24 @@ pub struct WireObserve {
     pub seconds: u32,
 }
 
+impl Call for Observe {
+    const NAME: &'static str = "route observe";
+    const NEEDS: Right = Right::Measure;
+    type Reply = Done;
+}
+
+/// Stops counting and reports; called again while there is more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observed {}
+
+impl Call for Observed {
+    const NAME: &'static str = "route observed";
+    const NEEDS: Right = Right::Measure;
+    type Reply = Observation;
+}
+
 /// What passed a host.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
     /// One entry per flow seen.
     pub flows: Vec<ObservedFlow>,
@@ -215,7 +191,7 @@ pub struct Observation {
 }
 
 /// Packets of one flow at one host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObservedFlow {
     /// Who connected.
     pub client: SocketAddr,
@@ -230,7 +206,7 @@ pub struct ObservedFlow {
 }
 
 /// Packets of one direction.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Passed {
     /// That arrived.
     pub in_count: u32,
@@ -238,12 +214,12 @@ pub struct Passed {
     pub out_count: u32,
 }
 
-/// A search for the path MTU.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct WirePathMtu {
+/// Finds the path MTU to a listening prober from a bound UDP port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathMtu {
     /// Address and UDP port to send from.
     pub source: SocketAddr,
-    /// UDP address of the answering side ([`crate::control::Request::ProbeListen`]).
+    /// UDP address of the answering side ([`clearstream_probe::calls::Listen`]).
     pub destination: SocketAddr,
     /// Cookie of the answering side.
     pub cookie: Cookie,
@@ -251,9 +227,15 @@ pub struct WirePathMtu {
     pub patience_ms: u32,
 }
 
+impl Call for PathMtu {
+    const NAME: &'static str = "route path-mtu";
+    const NEEDS: Right = Right::Measure;
+    type Reply = PathMtuFound;
+}
+
 /// What the search found.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct WirePathMtuFound {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathMtuFound {
     /// Largest IP packet that passed; absent when nothing came back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path_bytes: Option<u32>,
@@ -265,8 +247,18 @@ pub struct WirePathMtuFound {
     pub told_bytes: Option<u32>,
 }
 
+/// Reads what matters for routes: interfaces, MTU, forwarding, hash policy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Facts {}
+
+impl Call for Facts {
+    const NAME: &'static str = "route facts";
+    const NEEDS: Right = Right::Measure;
+    type Reply = HostRouteFacts;
+}
+
 /// What of a host matters for its routes.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostRouteFacts {
     /// Interfaces of the namespace.
     pub interfaces: Vec<InterfaceFacts>,
@@ -279,7 +271,7 @@ pub struct HostRouteFacts {
 }
 
 /// An interface.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterfaceFacts {
     /// Name.
     pub name: String,
@@ -297,4 +289,24 @@ impl HostRouteFacts {
     pub fn interface_of(&self, address: IpAddr) -> Option<&InterfaceFacts> {
         self.interfaces.iter().find(|interface| interface.addresses.contains(&address))
     }
+}
+
+/// Reads the interface and core counters.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {}
+
+impl Call for Counters {
+    const NAME: &'static str = "route counters";
+    const NEEDS: Right = Right::Measure;
+    type Reply = HostCounters;
+}
+
+/// Closes everything that was opened for a proof.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Close {}
+
+impl Call for Close {
+    const NAME: &'static str = "route close";
+    const NEEDS: Right = Right::Measure;
+    type Reply = Done;
 }

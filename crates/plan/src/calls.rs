@@ -1,0 +1,148 @@
+//! What a controller calls at an agent to change its host. The agent refuses what
+//! would cut the connection and what belongs to no family of settings; that is
+//! served by the command, which knows routing.
+
+use clearstream_control::{Call, Done};
+use clearstream_schema::{
+    plan::{JournalEntry, Plan, Recovered, Setting, Verification},
+    scope::Right,
+};
+use serde::{Deserialize, Serialize};
+
+/// Reads settings; those that are not there are left out of the reply.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Read {
+    /// Which.
+    pub settings: Vec<Setting>,
+}
+
+impl Call for Read {
+    const NAME: &'static str = "plan read";
+    const NEEDS: Right = Right::Measure;
+    type Reply = Values;
+}
+
+/// Values of settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Values {
+    /// Each with its value.
+    pub values: Vec<(Setting, String)>,
+}
+
+/// Applies a plan; all or nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Apply {
+    /// The plan.
+    pub plan: Plan,
+}
+
+impl Call for Apply {
+    const NAME: &'static str = "plan apply";
+    const NEEDS: Right = Right::Change;
+    type Reply = Applied;
+}
+
+/// What was applied.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Applied {
+    /// The journal's name; absent when everything was as desired already.
+    pub journal: Option<String>,
+    /// Steps that changed something.
+    pub changed_count: u64,
+}
+
+/// Applies a plan, pending: what is changed is restored when the session ends, however it
+/// ends, unless [`Keep`] comes first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApplyPending {
+    /// The plan.
+    pub plan: Plan,
+}
+
+impl Call for ApplyPending {
+    const NAME: &'static str = "plan apply-pending";
+    const NEEDS: Right = Right::Change;
+    type Reply = Applied;
+}
+
+/// Keeps what was applied pending in this session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Keep {
+    /// As [`Applied`] gave it.
+    pub journal: String,
+}
+
+impl Call for Keep {
+    const NAME: &'static str = "plan keep";
+    const NEEDS: Right = Right::Change;
+    type Reply = Done;
+}
+
+/// Compares a plan with what is effective.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verify {
+    /// The plan.
+    pub plan: Plan,
+}
+
+impl Call for Verify {
+    const NAME: &'static str = "plan verify";
+    const NEEDS: Right = Right::Measure;
+    type Reply = Verification;
+}
+
+/// Restores what a journal found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revert {
+    /// As [`Applied`] gave it.
+    pub journal: String,
+    /// Also where the live value is neither ours nor the old one.
+    pub force: bool,
+}
+
+impl Call for Revert {
+    const NAME: &'static str = "plan revert";
+    const NEEDS: Right = Right::Change;
+    type Reply = Reverted;
+}
+
+/// What was reverted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reverted {
+    /// Steps that were restored.
+    pub restored_count: u64,
+}
+
+/// Lists the journals.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct History {}
+
+impl Call for History {
+    const NAME: &'static str = "plan history";
+    const NEEDS: Right = Right::Measure;
+    type Reply = Journals;
+}
+
+/// The journals of a host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Journals {
+    /// The oldest first.
+    pub journals: Vec<JournalEntry>,
+}
+
+/// Finishes what was interrupted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recover {}
+
+impl Call for Recover {
+    const NAME: &'static str = "plan recover";
+    const NEEDS: Right = Right::Change;
+    type Reply = Recoveries;
+}
+
+/// What was done about interrupted journals.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recoveries {
+    /// Each of them.
+    pub journals: Vec<Recovered>,
+}

@@ -1,0 +1,67 @@
+//! What a controller calls at both agents of a probe.
+
+use std::net::{IpAddr, SocketAddr};
+
+use clearstream_control::{Call, Done};
+use clearstream_schema::{
+    control::Cookie,
+    probe::{ProbeConfig, ProbeDirection},
+    scope::Right,
+};
+use serde::{Deserialize, Serialize};
+
+/// Opens answering sockets for probes; those of before are closed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listen {
+    /// Address to bind, loopback when absent.
+    pub address: Option<IpAddr>,
+    /// Port of both sockets, free ones when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// Cookie that probes must carry.
+    pub cookie: Cookie,
+}
+
+impl Call for Listen {
+    const NAME: &'static str = "probe-listen";
+    const NEEDS: Right = Right::Measure;
+    type Reply = Listening;
+}
+
+/// Where probes are answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listening {
+    /// UDP address.
+    pub udp: SocketAddr,
+    /// TCP address.
+    pub tcp: SocketAddr,
+}
+
+/// Sends probes to a listening agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// What to measure.
+    pub config: ProbeConfig,
+    /// The listening agent's UDP address.
+    pub udp: SocketAddr,
+    /// The listening agent's TCP address.
+    pub tcp: SocketAddr,
+    /// Cookie to carry.
+    pub cookie: Cookie,
+}
+
+impl Call for Run {
+    const NAME: &'static str = "probe-run";
+    const NEEDS: Right = Right::Measure;
+    type Reply = ProbeDirection;
+}
+
+/// Closes the answering sockets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Close {}
+
+impl Call for Close {
+    const NAME: &'static str = "probe-close";
+    const NEEDS: Right = Right::Measure;
+    type Reply = Done;
+}
