@@ -50,20 +50,12 @@ pub enum PeerError {
         message: String,
     },
     /// The two programs agree on the protocol, but not on the form of what one sent.
-    #[error(
-        "{name}: the {what} of {theirs} cannot be read by {ours} ({reason}): install the same version on both"
-    )]
+    #[error("{name}: {message}")]
     Skew {
         /// The peer.
         name: String,
-        /// Which reply or event.
-        what: String,
-        /// Version and host of the agent.
-        theirs: String,
-        /// Version and host of this side.
-        ours: String,
-        /// What does not fit.
-        reason: String,
+        /// Which reply or event, both versions and what does not fit.
+        message: String,
     },
     /// The other end does not keep to the protocol.
     #[error("{name}: the other end is not a clearstream agent or is faulty: {reason}")]

@@ -324,13 +324,13 @@ impl Peer {
 impl Identity {
     fn skew(&self, what: &str, error: &serde_json::Error) -> PeerError {
         let ours = own_hello();
-        PeerError::Skew {
-            name: self.name.clone(),
-            what: what.to_owned(),
-            theirs: format!("clearstream {} on {}", self.hello.version, self.hello.host),
-            ours: format!("clearstream {} on {}", ours.version, ours.host),
-            reason: printable(&error.to_string(), SHOWN_ERROR_CHARS),
-        }
+        let reason = printable(&error.to_string(), SHOWN_ERROR_CHARS);
+        let message = format!(
+            "the {what} of clearstream {} on {} cannot be read by clearstream {} on {} ({reason}): \
+             install the same version on both",
+            self.hello.version, self.hello.host, ours.version, ours.host
+        );
+        PeerError::Skew { name: self.name.clone(), message }
     }
 }
 

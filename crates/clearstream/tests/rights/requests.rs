@@ -47,11 +47,14 @@ pub(crate) fn plan(setting: Setting, desired: Option<&str>) -> Plan {
     }
 }
 
+/// Sends a call and drops its reply.
+type SendCall = dyn Fn(&mut Peer) -> Result<(), PeerError>;
+
 /// A call that can be sent.
 pub(crate) struct Sample {
     pub(crate) name: &'static str,
     pub(crate) needs: Right,
-    send: Box<dyn Fn(&mut Peer) -> Result<(), PeerError>>,
+    send: Box<SendCall>,
 }
 
 impl Sample {

@@ -80,7 +80,7 @@ fn connection_that_is_dropped_before_it_is_admitted_is_retried() {
         _ => Step::Forward,
     });
     let mut peer = connect(doorman.address, &pairing).unwrap();
-    assert_eq!(peer.request(Request::ProbeClose), Ok(Reply::Empty));
+    assert_eq!(peer.call(&Nothing {}), Ok(Done {}));
     assert_eq!(doorman.count(), 4);
     peer.shutdown();
 }
