@@ -63,7 +63,7 @@ fn root_a_failing_gateway_is_measured_with_and_without_watch_and_the_lab_is_left
     finish(child, std::time::Duration::from_secs(60)).ok();
     for trial in trials(&runs) {
         assert_valid("trial", &trial);
-        let summary = &trial["outcome"]["gateways"];
+        let summary = &trial["outcome"]["measured"]["detail"]["document"];
         assert_eq!(
             (&summary["flow_count"], &summary["unanswered_count"]),
             (&36.into(), &0.into()),

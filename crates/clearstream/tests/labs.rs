@@ -225,7 +225,7 @@ fn root_a_study_changes_the_lab_and_puts_it_back() {
     for line in fs::read_to_string(record.join("trials.jsonl")).unwrap().lines() {
         let trial: serde_json::Value = serde_json::from_str(line).unwrap();
         let segment =
-            trial["outcome"]["flow"]["client_settings"]["flows"][0]["segment_bytes"].as_u64().unwrap();
+            trial["outcome"]["measured"]["detail"]["document"]["client_settings"]["flows"][0]["segment_bytes"].as_u64().unwrap();
         // IPv4 and TCP headers with time stamps take 52 bytes (RFC 791, RFC 9293, RFC 7323).
         assert_eq!(segment + 52, trial["factors"]["mtu"].as_u64().unwrap(), "{trial}");
     }

@@ -1,23 +1,25 @@
 //! Where in a TOML text a key stands, and which key stands where.
 
-use std::ops::Range;
+use std::{collections::HashSet, ops::Range};
 
 use toml::de::{DeTable, DeValue};
 
 /// Keys of a document, each with its place: `link[0].ends[1].host`.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Document {
     keys: Vec<(String, Range<usize>)>,
+    /// Names of those that are tables.
+    tables: HashSet<String>,
 }
 
 impl Document {
     /// Text that is not TOML has no keys.
     pub(crate) fn read(text: &str) -> Self {
-        let mut keys = Vec::new();
+        let mut document = Self::default();
         if let Ok(table) = DeTable::parse(text) {
-            collect_table("", table.get_ref(), &mut keys);
+            document.collect_table("", table.get_ref());
         }
-        Self { keys }
+        document
     }
 
     /// Where a key starts; of one that is absent, where what should have it
@@ -37,33 +39,47 @@ impl Document {
 
     /// The innermost key around a place.
     pub(crate) fn key_at(&self, offset: usize) -> Option<String> {
-        let around = self.keys.iter().filter(|(_, place)| place.start <= offset && offset <= place.end);
-        let innermost = around.min_by_key(|(_, place)| place.end - place.start);
-        innermost.map(|(name, _)| name.clone())
+        self.innermost(offset, |_| true)
     }
-}
 
-fn collect_table(prefix: &str, table: &DeTable<'_>, keys: &mut Vec<(String, Range<usize>)>) {
-    for (key, value) in table.iter() {
-        let dot = if prefix.is_empty() { "" } else { "." };
-        let name = format!("{prefix}{dot}{}", key.get_ref());
-        let place = key.span().start.min(value.span().start)..key.span().end.max(value.span().end);
-        keys.push((name.clone(), place));
-        collect_value(&name, value.get_ref(), keys);
+    /// The innermost table around a place; `None` for the document itself.
+    pub(crate) fn table_at(&self, offset: usize) -> Option<String> {
+        self.innermost(offset, |name| self.tables.contains(name))
     }
-}
 
-fn collect_value(name: &str, value: &DeValue<'_>, keys: &mut Vec<(String, Range<usize>)>) {
-    match value {
-        DeValue::Table(table) => collect_table(name, table, keys),
-        DeValue::Array(items) => {
-            for (index, item) in items.iter().enumerate() {
-                let name = format!("{name}[{index}]");
-                keys.push((name.clone(), item.span()));
-                collect_value(&name, item.get_ref(), keys);
-            }
+    fn innermost(&self, offset: usize, wanted: impl Fn(&str) -> bool) -> Option<String> {
+        self.keys
+            .iter()
+            .filter(|(name, place)| place.start <= offset && offset <= place.end && wanted(name))
+            .min_by_key(|(_, place)| place.end - place.start)
+            .map(|(name, _)| name.clone())
+    }
+
+    fn collect_table(&mut self, prefix: &str, table: &DeTable<'_>) {
+        for (key, value) in table.iter() {
+            let dot = if prefix.is_empty() { "" } else { "." };
+            let name = format!("{prefix}{dot}{}", key.get_ref());
+            let place = key.span().start.min(value.span().start)..key.span().end.max(value.span().end);
+            self.keys.push((name.clone(), place));
+            self.collect_value(&name, value.get_ref());
         }
-        _ => {}
+    }
+
+    fn collect_value(&mut self, name: &str, value: &DeValue<'_>) {
+        match value {
+            DeValue::Table(table) => {
+                self.tables.insert(name.to_owned());
+                self.collect_table(name, table);
+            }
+            DeValue::Array(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    let name = format!("{name}[{index}]");
+                    self.keys.push((name.clone(), item.span()));
+                    self.collect_value(&name, item.get_ref());
+                }
+            }
+            _ => {}
+        }
     }
 }
 

@@ -132,12 +132,15 @@ impl Source {
     /// The key that an error of the TOML reader is about.
     fn key_at(&self, offset: usize, message: &str) -> String {
         let document = Document::read(&self.text);
-        let around = document.key_at(offset);
         if let Some(rest) = message.strip_prefix("missing field `") {
             let missing = rest.split('`').next().unwrap_or_default();
-            return around.map_or_else(|| missing.to_owned(), |table| format!("{table}.{missing}"));
+            let table = document.table_at(offset);
+            return table.map_or_else(|| missing.to_owned(), |table| format!("{table}.{missing}"));
         }
-        around.or_else(|| self.line_begins_with(offset)).unwrap_or_else(|| "the file".to_owned())
+        document
+            .key_at(offset)
+            .or_else(|| self.line_begins_with(offset))
+            .unwrap_or_else(|| "the file".to_owned())
     }
 
     /// What is before the `=` of a line, for a text that is no TOML.

@@ -203,8 +203,8 @@ fn replies_and_events_of_another_form_name_both_versions() {
     let reply = Message::Reply { id: 1, outcome: Outcome::Done(body(r#"{"product":8}"#)) };
     let event =
         Event { name: "sample".into(), droppable: true, body: body(r#"{"index":"first","filling":""}"#) };
-    let bytes = said(&[Message::Hello(theirs), Message::Ready, Message::Event(event), reply]);
-    let mut peer = peer_of(&bytes, true).unwrap();
+    let greeting = said(&[Message::Hello(theirs), Message::Ready]);
+    let mut peer = peer_that_replies(&greeting, true, &said(&[Message::Event(event), reply])).unwrap();
     let errors = [
         (peer.call(&Double { number: 4 }).unwrap_err(), "reply to `double`"),
         (peer.next_event_of::<Sample>(Duration::ZERO).unwrap_err(), "event `sample`"),
@@ -226,9 +226,19 @@ fn replies_and_events_of_another_form_name_both_versions() {
 /// A peer whose agent says exactly `bytes` and then hangs up or, with `stay`,
 /// goes on listening.
 fn peer_of(bytes: &[u8], stay: bool) -> Result<Peer, PeerError> {
+    peer_that_replies(bytes, stay, &[])
+}
+
+/// As [`peer_of`], and the other end writes `reply` after the first request.
+fn peer_that_replies(bytes: &[u8], stay: bool, reply: &[u8]) -> Result<Peer, PeerError> {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     theirs.write_all(bytes).unwrap();
+    let reply = reply.to_owned();
     thread::spawn(move || {
+        if !reply.is_empty() {
+            wait_for_request(&mut theirs);
+            theirs.write_all(&reply).unwrap();
+        }
         if stay {
             // Until the controller has gone.
             let _ = theirs.read_to_end(&mut Vec::new());
@@ -238,6 +248,20 @@ fn peer_of(bytes: &[u8], stay: bool) -> Result<Peer, PeerError> {
     Peer::open("dtn2".into(), String::new(), transport, None, Duration::from_secs(1), &mut |_| {
         ControlFlow::Continue(())
     })
+}
+
+fn wait_for_request(from: &mut UnixStream) {
+    let (mut decoder, mut buffer) = (Decoder::new(FRAME_LIMIT), [0; 4096]);
+    loop {
+        while let Some(frame) = decoder.next_frame().unwrap() {
+            if let Ok(Message::Request { .. }) = serde_json::from_slice(&frame) {
+                return;
+            }
+        }
+        let count = from.read(&mut buffer).unwrap();
+        assert!(count > 0, "the controller has gone");
+        decoder.push(&buffer[..count]);
+    }
 }
 
 fn said(messages: &[Message]) -> Vec<u8> {

@@ -101,8 +101,8 @@ fn marks_stand_where_the_scale_says() {
 fn runs_and_changes_stand_in_full() {
     let page = page(&loop_of_five());
     let step = between(&page, "<article class=\"step\" id=\"step-1\"", "</article>");
-    // First pair: goodput 2.80 and 12.1, CPU 0.31 and 0.33, retransmits 0 and 0.40, RTT 17.01 and 17.40 ms.
-    let cells = ["2.80", "12.1", "0.31", "0.33", "0", "0.40", "17.01", "17.40"];
+    // First pair: goodput 2.80 and 12.1, CPU 0.31 and 0.33, retransmits 0 and 0.40, RTT 17.0 and 17.4 ms.
+    let cells = ["2.80", "12.1", "0.31", "0.33", "0", "0.40", "17.0", "17.4"];
     let row: String = cells.iter().map(|cell| format!("<td class=\"num\">{cell}</td>")).collect();
     assert!(step.contains(&format!("<th scope=\"row\">1</th>{row}")), "{step}");
     assert!(step.contains("<th scope=\"row\">median</th>"));

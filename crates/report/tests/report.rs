@@ -24,7 +24,7 @@ fn the_summary_says_what_can_be_computed_by_hand() {
     let reader = run::write(folder.path(), run::study("Two servers"), servers(), run::round_numbers());
     let text = markdown(&reader).unwrap();
     // The middle one of 21, 22 and 24.
-    let best = "**Best single-flow goodput: 22.0 Gb/s** (median of 3, range of 3: 21 to 24 Gb/s; the highest of 4 cells, chosen after measuring: expect it to be lower again)";
+    let best = "**Best single-flow goodput: 22.0 Gb/s** (median of 3, range of 3: 21.0 to 24.0 Gb/s; the highest of 4 cells, chosen after measuring: expect it to be lower again)";
     assert!(text.contains(best), "{text}");
     assert!(text.contains("published 20.7 to 23.3 Gb/s (Two servers)"));
     // 26 / 21 = 1.238, 27.5 / 22 = 1.25, 28 / 24 = 1.167: the middle of their means is 1.223.

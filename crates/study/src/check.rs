@@ -201,7 +201,8 @@ fn check_factors(place: &Place, known: Known<'_>, factors: &BTreeMap<String, Lev
             Levels::Listed(levels) => {
                 for (index, level) in levels.iter().enumerate() {
                     if let Err(message) = known.check_level(name, level) {
-                        return place.item(index).problem(message);
+                        let place = if known.has(name) { place.item(index) } else { place };
+                        return place.problem(message);
                     }
                     if levels[..index].contains(level) {
                         return place.item(index).problem(format!("{level} is there twice"));

@@ -101,6 +101,12 @@ impl Known<'_> {
         }
     }
 
+    /// Whether there is a factor of this name.
+    pub(crate) fn has(self, name: &str) -> bool {
+        self.factor(name) != Factor::Option
+            || self.workload.schema().pointer(&format!("/properties/{name}")).is_some()
+    }
+
     /// Whether only a lab can set this.
     pub(crate) fn is_lab_only(self, name: &str) -> bool {
         matches!(self.factor(name), Factor::Mtu | Factor::ReceiveSteering | Factor::Registered)

@@ -142,9 +142,10 @@ pub fn signal(pid: u32, name: &str) {
     assert!(status.success(), "kill -{name} {pid}");
 }
 
-/// Checks a document against a committed schema.
+/// Checks a document against the committed schema of its version.
 pub fn assert_valid(schema: &str, document: &serde_json::Value) {
-    let path = format!("{}/../../schemas/v1/{schema}.schema.json", env!("CARGO_MANIFEST_DIR"));
+    let version = document["version"].as_u64().unwrap_or(1);
+    let path = format!("{}/../../schemas/v{version}/{schema}.schema.json", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
     let schema = serde_json::from_str(&text).unwrap();
     let errors: Vec<String> = jsonschema::validator_for(&schema)

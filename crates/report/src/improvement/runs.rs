@@ -80,8 +80,8 @@ mod tests {
         let after = Runs { goodput_bps: vec![2e9], ..Runs::default() };
         let table = table("t", &before, &after);
         assert_eq!(table.rows[0].cells, ["1", "1.00", "2.00", "0.50", "–", "0", "–", "–", "–"]);
-        assert_eq!(table.rows[1].cells, ["2", "3.00", "–", "–", "–", "10.0", "–", "17.00", "–"]);
-        assert_eq!(table.rows[2].cells, ["median", "2.00", "2.00", "0.50", "–", "5.00", "–", "17.00", "–"]);
+        assert_eq!(table.rows[1].cells, ["2", "3.00", "–", "–", "–", "10.0", "–", "17.0", "–"]);
+        assert_eq!(table.rows[2].cells, ["median", "2.00", "2.00", "0.50", "–", "5.00", "–", "17.0", "–"]);
         assert!(table.rows.iter().all(|row| row.cells.len() == table.columns.len()));
     }
 }
