@@ -27,6 +27,7 @@ use clearstream_schema::{
     control::{Failure, FailureKind},
 };
 use clearstream_study::StudyError;
+use clearstream_workload::TrialError;
 
 use crate::verbs::cc::CcError;
 
@@ -93,6 +94,12 @@ pub enum CommandError {
     /// A flow test.
     #[error(transparent)]
     Flow(#[from] FlowError),
+    /// Another measurement between hosts.
+    #[error(transparent)]
+    Trial(#[from] TrialError),
+    /// A configuration file.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// A plan.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -190,6 +197,8 @@ impl CommandError {
             },
             Self::Place(error) => place(error),
             Self::Lab(error) => lab(error.kind()),
+            Self::Trial(error) => failure(&error.failure),
+            Self::Config(error) => config(error),
             Self::Fabric(error) => match error {
                 FabricError::Config(error) => config(error),
                 FabricError::NoHost { .. } | FabricError::NoClass { .. } => ExitCode::Name,
@@ -322,6 +331,8 @@ fn gather(error: &GatherError) -> ExitCode {
     match error {
         GatherError::Peer(error) => peer(error),
         GatherError::Flow(error) => flow(error),
+        GatherError::Hosts(error) => failure(&error.failure),
+        GatherError::Lab(error) => lab(error.kind()),
     }
 }
 
@@ -330,6 +341,7 @@ fn improve(error: &ImproveError) -> ExitCode {
         ImproveError::Peer(error) => peer(error),
         ImproveError::Flow(error) => flow(error),
         ImproveError::Diagnose(error) => gather(error),
+        ImproveError::Hosts(error) => failure(&error.failure),
         ImproveError::InForce { .. } => ExitCode::Partial,
         ImproveError::Option(_) | ImproveError::TooFewPairs { .. } => ExitCode::Usage,
     }

@@ -9,7 +9,9 @@ use clearstream_schema::{
     place::{SteeredPorts, SteeringReport},
 };
 
-use crate::{endpoints::Endpoints, exit::CommandError, verbs::place::steer_test};
+use clearstream_workload::HostSet;
+
+use crate::{exit::CommandError, verbs::place::steer_test};
 
 /// What steering is about to do, or why it does not.
 #[derive(Debug)]
@@ -34,7 +36,7 @@ pub struct Chosen {
 impl Steering {
     /// Finds the ports and returns the test as the engine is to run it: with
     /// them, or unsteered where the receiver's card does not tell.
-    pub fn prepare(ends: &mut Endpoints, config: &FlowConfig) -> Result<(Self, FlowConfig), CommandError> {
+    pub fn prepare(hosts: &mut HostSet<'_>, config: &FlowConfig) -> Result<(Self, FlowConfig), CommandError> {
         if config.direction != Direction::Forward {
             return Err(CommandError::usage(
                 "--steer places flows on the other host's receive queues: use --direction forward, or start from \
@@ -42,7 +44,7 @@ impl Steering {
             ));
         }
         let mut engine = FlowConfig { steer: false, steer_interface: None, ..config.clone() };
-        let chosen = steer_test(ends, config)?;
+        let chosen = steer_test(hosts, config)?;
         if let Ok(chosen) = &chosen {
             engine.source_ports = Some(chosen.ports.flows.iter().map(|flow| flow.source_port).collect());
             engine.destination_port = Some(chosen.port);

@@ -1,11 +1,17 @@
 //! The workloads and factors that this program has, one line each.
 
 use clearstream_failover::{Failover, RoutesOver};
-use clearstream_flow::Flow;
+use clearstream_flow::{AllPairs, Flow};
 use clearstream_probe::Probe;
 use clearstream_workload::{Inspect, Registry};
 
 /// All of them.
 pub fn registry() -> Registry {
-    Registry::default().with(Flow).with(Probe).with(Inspect).with(Failover).with_factor(RoutesOver)
+    Registry::default()
+        .with(Flow)
+        .with(AllPairs)
+        .with(Probe)
+        .with(Inspect)
+        .with(Failover)
+        .with_factor(RoutesOver)
 }

@@ -10,6 +10,7 @@ use clearstream_schema::{
     diagnosis::End,
     plan::{Effect, Setting, Step},
 };
+use clearstream_workload::HostSet;
 use common::{assert_valid, clearstream, finish, run};
 use serde_json::Value;
 
@@ -79,7 +80,8 @@ fn tester(lab: &str) {
     let (mut client, mut server) = (agent("here"), agent("there"));
     let address = "10.0.0.2".parse().unwrap();
     let budget = Duration::from_secs(1);
-    let mut bench = PeersBench::open(&mut client, &mut server, None, address, budget, None).unwrap();
+    let hosts = HostSet::pair((&mut client, None), (&mut server, address), None);
+    let mut bench = PeersBench::open(hosts, budget, None).unwrap();
     let step = |key: &str, value: &str| Step {
         setting: Setting::Sysctl(key.to_owned()),
         current: None,

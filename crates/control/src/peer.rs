@@ -179,6 +179,13 @@ impl Peer {
         &self.identity.name
     }
 
+    /// The same peer under the name that a list of hosts gives it.
+    #[must_use]
+    pub fn with_name(mut self, name: &str) -> Self {
+        self.identity = Arc::new(Identity { name: name.to_owned(), hello: self.identity.hello.clone() });
+        self
+    }
+
     /// What the agent said of itself: versions and host name.
     pub fn hello(&self) -> &Hello {
         &self.identity.hello

@@ -3,7 +3,6 @@
 //! about what is still open.
 
 use std::{
-    net::IpAddr,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
@@ -12,6 +11,7 @@ use std::{
 use clearstream_control::{Peer, PeerError};
 use clearstream_flow::{FlowError, FlowEvent};
 use clearstream_host::calls::Inspect;
+use clearstream_lab::{LabError, limit};
 use clearstream_schema::{
     BitRate, ByteCount, CoreList, TimeSpan,
     diagnosis::{Cause, Diagnosis, ExperimentKind, Remedy, Verdict},
@@ -19,11 +19,12 @@ use clearstream_schema::{
     host::HostReport,
     probe::ProbeConfig,
 };
+use clearstream_workload::{HostSet, TrialError};
 
 use crate::{
     Evidence, FlowObservation,
     causes::other_congestion_control,
-    experiments::{exceeding, name},
+    experiments::{BETTER_THAN_TWO, exceeding, name},
     explain,
     facts::Facts,
     suggestions::variant,
@@ -57,15 +58,11 @@ pub struct Plan {
     pub budget: Duration,
     /// Rate that is wanted.
     pub goal: Option<BitRate>,
-    /// Rate of the line between the hosts, where a lab says it.
-    pub line_rate: Option<BitRate>,
-    /// Where the server reaches the client, when that is known.
-    pub client_address: Option<IpAddr>,
 }
 
 /// What [`gather`] reports while it runs.
-#[derive(Debug)]
-pub enum GatherEvent<'a> {
+#[derive(Debug, Clone, PartialEq)]
+pub enum GatherEvent {
     /// What is done now, and how long everything will take at most.
     Step {
         /// For people.
@@ -80,13 +77,6 @@ pub enum GatherEvent<'a> {
         /// Time left at most.
         left: Duration,
     },
-    /// A flow is about to be run.
-    FlowStarting,
-    /// It is over, whatever became of it, and the next event is of something else.
-    FlowEnded {
-        /// The place for notices about it, such as that a lab's delay line was its limit.
-        notices: &'a mut Vec<Notice>,
-    },
 }
 
 /// Why nothing could be gathered.
@@ -98,40 +88,44 @@ pub enum GatherError {
     /// The requested flow.
     #[error(transparent)]
     Flow(#[from] FlowError),
+    /// The hosts have no client or no server, or the probe lost one.
+    #[error(transparent)]
+    Hosts(#[from] TrialError),
+    /// The lab that the hosts are in: whether its delay line was the limit is not known then.
+    #[error(transparent)]
+    Lab(#[from] LabError),
 }
 
-struct Session<'a> {
-    client: &'a mut Peer,
-    server: &'a mut Peer,
-    address: IpAddr,
+struct Session<'a, 'hosts> {
+    hosts: &'a mut HostSet<'hosts>,
     until: Instant,
     stop: &'a AtomicBool,
-    on_event: &'a mut dyn FnMut(GatherEvent<'_>),
+    on_event: &'a mut dyn FnMut(GatherEvent),
 }
 
-/// Gathers evidence between two agents within the plan's budget. When `stop`
-/// becomes true, what there is until then is returned.
+/// Gathers evidence between the client and the server of a set of hosts within the
+/// plan's budget. When `stop` becomes true, what there is until then is returned.
 ///
 /// # Errors
 /// When an agent is lost before anything was measured, or the requested flow
-/// makes no sense. A flow that could not be run, or a probe that is not
+/// makes no sense, or a lab does not reply. A flow that could not be run, or a probe that is not
 /// answered, is evidence.
 pub fn gather(
-    client: &mut Peer,
-    server: &mut Peer,
-    server_address: IpAddr,
+    hosts: &mut HostSet<'_>,
     plan: &Plan,
     stop: &AtomicBool,
-    on_event: &mut dyn FnMut(GatherEvent<'_>),
+    on_event: &mut dyn FnMut(GatherEvent),
 ) -> Result<Evidence, GatherError> {
     let until = Instant::now() + plan.budget;
-    let mut session = Session { client, server, address: server_address, until, stop, on_event };
+    let line_rate = hosts.line_rate();
+    let mut session = Session { hosts, until, stop, on_event };
     session.step("describing both hosts");
+    let (client, server) = session.hosts.client_and_server()?;
     let mut evidence = Evidence {
-        client: inspect(session.client)?,
-        server: inspect(session.server)?,
+        client: inspect(client.peer)?,
+        server: inspect(server.peer)?,
         goal: plan.goal,
-        line_rate: plan.line_rate,
+        line_rate,
         ..Evidence::default()
     };
     session.step("probing delay and path MTU both ways");
@@ -215,7 +209,7 @@ fn next(evidence: &Evidence, diagnosis: &Diagnosis, plan: &Plan) -> Option<(Expe
     let mut moved = None;
     let other_control = other_congestion_control(&facts);
     // What an experiment gave more may be a slow spell of the machine before it.
-    if exceeding(&facts).is_some() {
+    if exceeding(&facts).is_some() || may_exceed(&facts) {
         kinds.push(ExperimentKind::Again);
     }
     match &diagnosis.primary {
@@ -261,6 +255,13 @@ fn next(evidence: &Evidence, diagnosis: &Diagnosis, plan: &Plan) -> Option<(Expe
     Some((kind, if kind == ExperimentKind::Longer { flow } else { short(flow, asked, local) }))
 }
 
+/// Another congestion control carried more, by as much as two runs would prove.
+fn may_exceed(facts: &Facts<'_>) -> bool {
+    facts
+        .experiment(ExperimentKind::OtherCongestionControl)
+        .is_some_and(|other| other.goodput_bps() > BETTER_THAN_TWO * facts.goodput_bps)
+}
+
 /// Causes that a congestion control may look like; the others are read from
 /// sockets and hosts and do not depend on it.
 fn may_be_the_congestion_control(cause: &Cause) -> bool {
@@ -295,11 +296,13 @@ fn confirming(cause: &Cause, asked: &FlowConfig) -> Option<ExperimentKind> {
         Cause::NumaRemote { .. } => Some(ExperimentKind::OtherSenderCore),
         Cause::StillRamping { .. } => Some(ExperimentKind::Longer),
         Cause::Contention { .. } => Some(ExperimentKind::Again),
+        // Losses of a policer stay when there are more flows, and the sum too.
+        Cause::Loss { .. } => Some(ExperimentKind::SeveralFlows),
         _ => None,
     }
 }
 
-impl Session<'_> {
+impl Session<'_, '_> {
     fn left(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now())
     }
@@ -317,18 +320,10 @@ impl Session<'_> {
             rate: plan.goal,
             ..ProbeConfig::default()
         };
-        let probed = clearstream_probe::run(
-            self.client,
-            self.server,
-            plan.client_address,
-            self.address,
-            &config,
-            self.stop,
-        );
-        match probed {
+        match clearstream_probe::run_on(self.hosts, &config, self.stop) {
             Ok(summary) => evidence.probe = Some(summary),
-            Err(PeerError::Stopped { .. }) => {}
-            Err(error @ PeerError::Lost { .. }) => return Err(error.into()),
+            Err(_) if self.stop.load(Relaxed) => {}
+            Err(error) if error.lost => return Err(error.into()),
             Err(error) => evidence
                 .notices
                 .push(Notice { id: "probe-failed".to_owned(), message: format!("no probe: {error}") }),
@@ -339,11 +334,10 @@ impl Session<'_> {
     fn run(&mut self, kind: ExperimentKind, config: FlowConfig) -> Result<FlowObservation, GatherError> {
         let mut intervals: Vec<Interval> = Vec::new();
         let (halt, heard, ended) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
-        (self.on_event)(GatherEvent::FlowStarting);
+        self.hosts.reset_delay_lines()?;
         let (stop, until) = (self.stop, self.until);
         let begun = Instant::now();
-        let (client, server, address) = (&mut *self.client, &mut *self.server, self.address);
-        let on_event = &mut *self.on_event;
+        let (hosts, on_event) = (&mut *self.hosts, &mut *self.on_event);
         let outcome = thread::scope(|scope| {
             scope.spawn(|| {
                 while !ended.load(Relaxed) {
@@ -354,7 +348,7 @@ impl Session<'_> {
                     thread::sleep(Duration::from_millis(20));
                 }
             });
-            let outcome = clearstream_flow::run(client, server, address, &config, &halt, &mut |event| {
+            let outcome = clearstream_flow::run_on(hosts, &config, &halt, &mut |event| {
                 if let FlowEvent::Interval(interval) = event {
                     heard.store(true, Relaxed);
                     let left = until.saturating_duration_since(Instant::now());
@@ -365,8 +359,7 @@ impl Session<'_> {
             ended.store(true, Relaxed);
             outcome
         });
-        let mut notices = Vec::new();
-        (self.on_event)(GatherEvent::FlowEnded { notices: &mut notices });
+        let limit = limit::notice(&self.hosts.delay_lines()?);
         let silent = !heard.load(Relaxed) && !stop.load(Relaxed);
         let (mut summary, failure) = match outcome {
             Ok(summary) if silent && summary.received_bytes == 0 => {
@@ -380,7 +373,7 @@ impl Session<'_> {
             Err(error) => return Err(error.into()),
         };
         if let Some(summary) = &mut summary {
-            summary.notices.append(&mut notices);
+            summary.notices.extend(limit);
         }
         Ok(FlowObservation { kind, config, intervals, summary, failure })
     }

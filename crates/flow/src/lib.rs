@@ -5,11 +5,13 @@
 //!   sampler beside them (module `agent`). Data threads do nothing but transfers
 //!   and relaxed stores; everything else is the sampler's.
 //! - [`run`] is the controller's side: it drives two agents, merges their
-//!   intervals and computes the summary (module `controller`).
+//!   intervals and computes the summary (module `controller`); [`run_on`] does
+//!   that with the client and the server of a set of hosts.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod agent;
+mod all_pairs;
 pub mod calls;
 mod check;
 mod controller;
@@ -19,8 +21,9 @@ mod schedule;
 mod workload;
 
 pub use agent::FlowAgent;
+pub use all_pairs::{AllPairs, AllPairsConfig};
 pub use controller::{FlowError, FlowEvent, run};
-pub use workload::Flow;
+pub use workload::{Flow, run_on};
 
 use clearstream_schema::control::{Failure, FailureKind};
 

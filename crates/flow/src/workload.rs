@@ -1,13 +1,17 @@
 //! The workload `flow`: one flow test between the host that connects and the
 //! one that listens.
 
+use std::sync::atomic::AtomicBool;
+
 use clearstream_schema::{
     TimeSpan,
     control::Failure,
-    flow::{Direction, FlowConfig},
+    flow::{Direction, FlowConfig, FlowSummary},
     outcome::{Metric, Outcome, Unit},
 };
-use clearstream_workload::{CLIENT, Context, Event, Placement, SERVER, Sample, TrialError, Workload};
+use clearstream_workload::{
+    CLIENT, Context, Event, HostSet, Placement, SERVER, Sample, TrialError, Workload,
+};
 
 use crate::{FlowError, FlowEvent, check, run};
 
@@ -73,12 +77,9 @@ impl Workload for Flow {
     }
 
     fn run(&self, context: &mut Context<'_, '_>, config: &FlowConfig) -> Result<Outcome, TrialError> {
-        let (client, server) = context.hosts.client_and_server()?;
-        let address =
-            server.address.ok_or_else(|| TrialError::internal("the server's address is not known"))?;
         let on_event = &mut *context.on_event;
         let mut broken = None;
-        let result = run(client.peer, server.peer, address, config, context.stop, &mut |event| match event {
+        let result = run_on(context.hosts, config, context.stop, &mut |event| match event {
             FlowEvent::Interval(interval) => {
                 let goodput = Metric::higher("goodput", Unit::BitsPerSecond, interval.goodput_bps);
                 let headline = (!interval.warm_up).then_some(goodput);
@@ -95,6 +96,21 @@ impl Workload for Flow {
             None => Ok(result?.outcome()?),
         }
     }
+}
+
+/// Runs one flow test between the client and the server of a set of hosts, as [`run`].
+///
+/// # Errors
+/// As [`run`], and [`FlowError::Invalid`] for a set without these hosts.
+pub fn run_on(
+    hosts: &mut HostSet<'_>,
+    config: &FlowConfig,
+    stop: &AtomicBool,
+    on_event: &mut dyn FnMut(FlowEvent),
+) -> Result<FlowSummary, FlowError> {
+    let (client, server) = hosts.client_and_server().map_err(|error| FlowError::Invalid(error.failure))?;
+    let address = server.known_address().map_err(|error| FlowError::Invalid(error.failure))?;
+    run(client.peer, server.peer, address, config, stop, on_event)
 }
 
 /// What was measured before a test broke off is in its samples already.

@@ -13,6 +13,7 @@ use clearstream_schema::{
     flow::{FlowConfig, FlowSummary},
     plan::{Setting, Step},
 };
+use clearstream_workload::TrialError;
 
 /// Two hosts that can be measured and changed.
 pub trait Bench {
@@ -85,6 +86,9 @@ pub enum ImproveError {
     /// The diagnosis failed.
     #[error(transparent)]
     Diagnose(#[from] GatherError),
+    /// The hosts have no client or no server.
+    #[error(transparent)]
+    Hosts(#[from] TrialError),
     /// An option of a candidate is none of a flow.
     #[error("a change of the flow: {0}")]
     Option(#[from] clearstream_schema::flow::FlowOptionError),

@@ -1,6 +1,6 @@
-//! The real bench: two agents.
+//! The real bench: a client and a server with agents.
 
-use std::{net::IpAddr, sync::atomic::AtomicBool, time::Duration};
+use std::{sync::atomic::AtomicBool, time::Duration};
 
 use clearstream_control::{Peer, PeerError};
 use clearstream_diagnose::GatherEvent;
@@ -13,22 +13,20 @@ use clearstream_schema::{
     host::HostReport,
     plan::{PLAN_SCHEMA, Plan, PlanHost, Setting, Step},
 };
+use clearstream_workload::{CLIENT, HostSet, SERVER};
 
 use crate::{Bench, ImproveError};
 
 /// Time that starting, connecting and stopping a run takes beside measuring.
 const OVERHEAD: Duration = Duration::from_millis(600);
 
-/// Two agents and the address between them.
+/// The client and the server of a set of hosts.
 pub struct PeersBench<'a> {
-    client: &'a mut Peer,
-    server: &'a mut Peer,
-    client_address: Option<IpAddr>,
-    server_address: IpAddr,
-    hosts: (PlanHost, PlanHost),
+    hosts: HostSet<'a>,
+    /// Both as plans name them.
+    ends: (PlanHost, PlanHost),
     diagnosis_budget: Duration,
     goal: Option<BitRate>,
-    line_rate: Option<BitRate>,
 }
 
 impl<'a> PeersBench<'a> {
@@ -36,40 +34,23 @@ impl<'a> PeersBench<'a> {
     /// the path carries when absent.
     ///
     /// # Errors
-    /// When an agent is lost.
+    /// When an agent is lost, or there is no client or no server.
     pub fn open(
-        client: &'a mut Peer,
-        server: &'a mut Peer,
-        client_address: Option<IpAddr>,
-        server_address: IpAddr,
+        mut hosts: HostSet<'a>,
         diagnosis_budget: Duration,
         goal: Option<BitRate>,
     ) -> Result<Self, ImproveError> {
-        let hosts = (plan_host(client)?, plan_host(server)?);
-        Ok(Self {
-            client,
-            server,
-            client_address,
-            server_address,
-            hosts,
-            diagnosis_budget,
-            goal,
-            line_rate: None,
+        let (client, server) = hosts.client_and_server()?;
+        let ends = (plan_host(client.peer)?, plan_host(server.peer)?);
+        Ok(Self { hosts, ends, diagnosis_budget, goal })
+    }
+
+    fn peer(&mut self, end: End) -> Result<(&mut Peer, &PlanHost), ImproveError> {
+        let (client, server) = self.hosts.client_and_server()?;
+        Ok(match end {
+            End::Client => (client.peer, &self.ends.0),
+            End::Server => (server.peer, &self.ends.1),
         })
-    }
-
-    /// Sets the rate of the line between the hosts, where a lab says it.
-    #[must_use]
-    pub fn with_line_rate(mut self, line_rate: Option<BitRate>) -> Self {
-        self.line_rate = line_rate;
-        self
-    }
-
-    fn peer(&mut self, end: End) -> (&mut Peer, &PlanHost) {
-        match end {
-            End::Client => (self.client, &self.hosts.0),
-            End::Server => (self.server, &self.hosts.1),
-        }
     }
 }
 
@@ -80,7 +61,11 @@ fn plan_host(peer: &mut Peer) -> Result<PlanHost, PeerError> {
 
 impl Bench for PeersBench<'_> {
     fn names(&self) -> (String, String) {
-        (self.client.name().to_owned(), self.server.name().to_owned())
+        let name = |role: &str| {
+            let host = self.hosts.iter().find(|host| host.role == role);
+            host.map_or_else(|| role.to_owned(), |host| host.peer.name().to_owned())
+        };
+        (name(CLIENT), name(SERVER))
     }
 
     fn run_time(&self, config: &FlowConfig) -> Duration {
@@ -98,40 +83,30 @@ impl Bench for PeersBench<'_> {
             flow: config.clone(),
             budget: self.diagnosis_budget.min(budget),
             goal: self.goal,
-            line_rate: self.line_rate,
-            client_address: self.client_address,
         };
         let mut last = String::new();
-        let evidence = clearstream_diagnose::gather(
-            self.client,
-            self.server,
-            self.server_address,
-            &plan,
-            stop,
-            &mut |event| match event {
+        let evidence =
+            clearstream_diagnose::gather(&mut self.hosts, &plan, stop, &mut |event| match event {
                 GatherEvent::Step { what, left } => {
                     on_step(&what, left);
                     last = what;
                 }
                 GatherEvent::Interval { left, .. } => on_step(&last, left),
-                GatherEvent::FlowStarting | GatherEvent::FlowEnded { .. } => {}
-            },
-        )?;
+            })?;
         Ok(clearstream_diagnose::explain(&evidence))
     }
 
     fn flow(&mut self, config: &FlowConfig, stop: &AtomicBool) -> Result<FlowSummary, ImproveError> {
-        let address = self.server_address;
-        Ok(clearstream_flow::run(self.client, self.server, address, config, stop, &mut |_| {})?)
+        Ok(clearstream_flow::run_on(&mut self.hosts, config, stop, &mut |_| {})?)
     }
 
     fn read(&mut self, end: End, setting: &Setting) -> Result<Option<String>, ImproveError> {
-        let read = self.peer(end).0.call(&Read { settings: vec![setting.clone()] })?;
+        let read = self.peer(end)?.0.call(&Read { settings: vec![setting.clone()] })?;
         Ok(read.values.into_iter().next().map(|(_, value)| value))
     }
 
     fn apply(&mut self, end: End, steps: &[Step]) -> Result<Option<String>, ImproveError> {
-        let (peer, host) = self.peer(end);
+        let (peer, host) = self.peer(end)?;
         let plan = Plan {
             schema: PLAN_SCHEMA.to_owned(),
             version: 1,
@@ -144,12 +119,12 @@ impl Bench for PeersBench<'_> {
     }
 
     fn keep(&mut self, end: End, journal: &str) -> Result<(), ImproveError> {
-        self.peer(end).0.call(&Keep { journal: journal.to_owned() })?;
+        self.peer(end)?.0.call(&Keep { journal: journal.to_owned() })?;
         Ok(())
     }
 
     fn revert(&mut self, end: End, journal: &str) -> Result<(), ImproveError> {
-        self.peer(end).0.call(&Revert { journal: journal.to_owned(), force: false })?;
+        self.peer(end)?.0.call(&Revert { journal: journal.to_owned(), force: false })?;
         Ok(())
     }
 }

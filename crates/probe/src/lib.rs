@@ -46,7 +46,7 @@ pub use controller::run;
 pub use measure::measure;
 pub use path_mtu::Found as PathMtuFound;
 pub use responder::Responder;
-pub use workload::Probe;
+pub use workload::{Probe, run_on};
 
 /// Path MTU to a [`Responder`]'s UDP address from an address and port of this
 /// host, so that one of several ways can be chosen; `patience` is how long to

@@ -1,8 +1,14 @@
 //! The workload `probe`: delay and path MTU between the host that connects and
 //! the one that listens.
 
-use clearstream_schema::{TimeSpan, outcome::Outcome, probe::ProbeConfig};
-use clearstream_workload::{Context, TrialError, Workload};
+use std::sync::atomic::AtomicBool;
+
+use clearstream_schema::{
+    TimeSpan,
+    outcome::Outcome,
+    probe::{ProbeConfig, ProbeSummary},
+};
+use clearstream_workload::{Context, HostSet, TrialError, Workload};
 
 use crate::run;
 
@@ -31,10 +37,21 @@ impl Workload for Probe {
     }
 
     fn run(&self, context: &mut Context<'_, '_>, config: &ProbeConfig) -> Result<Outcome, TrialError> {
-        let (client, server) = context.hosts.client_and_server()?;
-        let address =
-            server.address.ok_or_else(|| TrialError::internal("the server's address is not known"))?;
-        let summary = run(client.peer, server.peer, client.address, address, config, context.stop)?;
+        let summary = run_on(context.hosts, config, context.stop)?;
         Ok(summary.outcome()?)
     }
+}
+
+/// Probes between the client and the server of a set of hosts, as [`run`].
+///
+/// # Errors
+/// As [`run`], and a set without these hosts.
+pub fn run_on(
+    hosts: &mut HostSet<'_>,
+    config: &ProbeConfig,
+    stop: &AtomicBool,
+) -> Result<ProbeSummary, TrialError> {
+    let (client, server) = hosts.client_and_server()?;
+    let address = server.known_address()?;
+    Ok(run(client.peer, server.peer, client.address, address, config, stop)?)
 }

@@ -12,11 +12,13 @@ use std::{
 
 use clearstream_record::{Reader, Writer};
 use clearstream_schema::{
+    all_pairs::AllPairsSummary,
     congestion::CongestionControls,
     diagnosis::Diagnosis,
     fabric::FabricFile,
     flow::{FLOW_SUMMARY_SCHEMA, FlowSummary, Interval},
     host::HostReport,
+    hosts::HostsFile,
     improvement::Improvement,
     lab::LabFile,
     place::{Placement, Ranking, SteeredPorts},
@@ -42,13 +44,15 @@ fn schema<T: JsonSchema>() -> Value {
     SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>().to_value()
 }
 
-fn all() -> [(&'static str, Value); 23] {
+fn all() -> [(&'static str, Value); 25] {
     [
+        ("all-pairs", schema::<AllPairsSummary>()),
         ("congestion-controls", schema::<CongestionControls>()),
         ("diagnosis", schema::<Diagnosis>()),
         ("fabric", schema::<FabricFile>()),
         ("flow-summary", schema::<FlowSummary>()),
         ("host", schema::<HostReport>()),
+        ("hosts", schema::<HostsFile>()),
         ("improvement", schema::<Improvement>()),
         ("interval", schema::<Interval>()),
         ("lab", schema::<LabFile>()),

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod all_pairs;
 pub mod congestion;
 pub mod control;
 pub mod counters;
@@ -19,6 +20,7 @@ pub mod failure;
 pub mod flow;
 pub mod gateways;
 pub mod host;
+pub mod hosts;
 pub mod human;
 pub mod improvement;
 pub mod indirection;

@@ -249,14 +249,12 @@ impl Testbed for HostTestbed<'_> {
     }
 
     fn reset_delay_lines(&mut self) {
-        if let Some(lab) = self.hosts.lab() {
-            // A lab that does not answer fails the trial itself.
-            drop(lab.reset_delay_line_stats());
-        }
+        // A lab that does not reply fails the trial itself.
+        drop(self.hosts.reset_delay_lines());
     }
 
     fn delay_lines(&mut self) -> Vec<DelayLineStats> {
-        self.hosts.lab().and_then(|lab| lab.delay_line_stats().ok()).unwrap_or_default()
+        self.hosts.delay_lines().unwrap_or_default()
     }
 }
 

@@ -1,11 +1,15 @@
 //! The hosts of a run: agents with names, roles and addresses, and perhaps the
 //! lab they are in.
 
-use std::{net::IpAddr, path::PathBuf};
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf};
 
 use clearstream_control::Peer;
-use clearstream_lab::RunningLab;
-use clearstream_schema::control::{Failure, FailureKind};
+use clearstream_lab::{LabError, RunningLab};
+use clearstream_schema::{
+    BitRate,
+    control::{Failure, FailureKind},
+    lab::DelayLineStats,
+};
 
 use crate::TrialError;
 
@@ -13,6 +17,10 @@ use crate::TrialError;
 pub const CLIENT: &str = "client";
 /// Role of the host that listens.
 pub const SERVER: &str = "server";
+
+/// Address at which the first of two hosts, by their names, reaches the second,
+/// where it is not the address that all reach it at.
+pub type Lanes = BTreeMap<(String, String), IpAddr>;
 
 /// A host that takes part.
 #[derive(Debug)]
@@ -25,10 +33,26 @@ pub struct Host<'a> {
     pub address: Option<IpAddr>,
 }
 
+impl Host<'_> {
+    /// Its address for data.
+    ///
+    /// # Errors
+    /// It is not known.
+    pub fn known_address(&self) -> Result<IpAddr, TrialError> {
+        self.address.ok_or_else(|| {
+            let message = format!("the address of {} for data is not known", self.peer.name());
+            Failure { kind: FailureKind::Invalid, message }.into()
+        })
+    }
+}
+
 /// All hosts of a run.
 #[derive(Debug)]
 pub struct HostSet<'a> {
     hosts: Vec<Host<'a>>,
+    /// Where all that have no lane to it reach each host.
+    usual: Vec<Option<IpAddr>>,
+    lanes: Lanes,
     lab: Option<&'a RunningLab>,
     program: PathBuf,
 }
@@ -36,7 +60,8 @@ pub struct HostSet<'a> {
 impl<'a> HostSet<'a> {
     /// Any number of hosts.
     pub fn new(hosts: Vec<Host<'a>>, lab: Option<&'a RunningLab>) -> Self {
-        Self { hosts, lab, program: PathBuf::from("clearstream") }
+        let usual = hosts.iter().map(|host| host.address).collect();
+        Self { hosts, usual, lanes: Lanes::new(), lab, program: PathBuf::from("clearstream") }
     }
 
     /// The common case: one that connects and one that listens.
@@ -48,6 +73,19 @@ impl<'a> HostSet<'a> {
         let client = Host { role: CLIENT.to_owned(), peer: client, address: client_address };
         let server = Host { role: SERVER.to_owned(), peer: server, address: Some(server_address) };
         Self::new(vec![client, server], lab)
+    }
+
+    /// Adds addresses between single hosts. The first client and the first server use
+    /// theirs whoever asks for the address of one.
+    #[must_use]
+    pub fn with_lanes(mut self, lanes: Lanes) -> Self {
+        self.lanes = lanes;
+        let place = |role: &str| self.hosts.iter().position(|host| host.role == role);
+        if let (Some(client), Some(server)) = (place(CLIENT), place(SERVER)) {
+            let (back, there) = (self.address(server, client), self.address(client, server));
+            (self.hosts[client].address, self.hosts[server].address) = (back, there);
+        }
+        self
     }
 
     /// Names the program that is started on hosts of a lab.
@@ -67,6 +105,11 @@ impl<'a> HostSet<'a> {
         self.hosts.iter_mut()
     }
 
+    /// How many.
+    pub fn count(&self) -> usize {
+        self.hosts.len()
+    }
+
     /// The first host of a role.
     ///
     /// # Errors
@@ -75,7 +118,7 @@ impl<'a> HostSet<'a> {
         self.hosts.iter_mut().find(|host| host.role == role).ok_or_else(|| missing(role))
     }
 
-    /// The hosts that connect and listen, both at once.
+    /// The hosts that connect and listen, both at once; the first of several.
     ///
     /// # Errors
     /// One of them is missing.
@@ -89,6 +132,55 @@ impl<'a> HostSet<'a> {
             }
         }
         Ok((client.ok_or_else(|| missing(CLIENT))?, server.ok_or_else(|| missing(SERVER))?))
+    }
+
+    /// Where the first host reaches the second, by their places in the set.
+    pub fn address(&self, from: usize, to: usize) -> Option<IpAddr> {
+        let (here, there) = (self.hosts.get(from)?, self.hosts.get(to)?);
+        let lane = (here.peer.name().to_owned(), there.peer.name().to_owned());
+        self.lanes.get(&lane).copied().or(self.usual[to])
+    }
+
+    /// Sets of two hosts each, the one that connects first, to be used at the same
+    /// time. A host can be in one of them only: later pairs with it are left out.
+    pub fn pairs(&mut self, places: &[(usize, usize)]) -> Vec<HostSet<'_>> {
+        let addresses: Vec<_> =
+            places.iter().map(|&(from, to)| (self.address(to, from), self.address(from, to))).collect();
+        let (lab, program) = (self.lab, &self.program);
+        let mut hosts: Vec<_> = self.hosts.iter_mut().map(Some).collect();
+        let mut take = |place: usize, role: &str, address| {
+            let host = hosts.get_mut(place)?.take()?;
+            Some(Host { role: role.to_owned(), peer: &mut *host.peer, address })
+        };
+        let pair = |(&(from, to), (client, server))| {
+            let hosts = vec![take(from, CLIENT, client)?, take(to, SERVER, server)?];
+            Some(HostSet::new(hosts, lab).with_program(program.clone()))
+        };
+        places.iter().zip(addresses).filter_map(pair).collect()
+    }
+
+    /// Rate of the one link of the lab, where there is one and it has a rate.
+    pub fn line_rate(&self) -> Option<BitRate> {
+        match self.lab?.file().links.as_slice() {
+            [link] => link.rate,
+            _ => None,
+        }
+    }
+
+    /// Sets the counters of the lab's delay lines to zero; nothing outside a lab.
+    ///
+    /// # Errors
+    /// The lab does not reply.
+    pub fn reset_delay_lines(&self) -> Result<(), LabError> {
+        self.lab.map_or(Ok(()), RunningLab::reset_delay_line_stats)
+    }
+
+    /// What the lab's delay lines did since; nothing outside a lab.
+    ///
+    /// # Errors
+    /// The lab does not reply.
+    pub fn delay_lines(&self) -> Result<Vec<DelayLineStats>, LabError> {
+        self.lab.map_or(Ok(Vec::new()), RunningLab::delay_line_stats)
     }
 
     /// The lab, when there is one.

@@ -20,7 +20,7 @@ mod workload;
 
 pub use context::{Context, Event, Sample, TrialError};
 pub use environment::{EnvironmentFactor, Guard};
-pub use hosts::{CLIENT, Host, HostSet, SERVER};
+pub use hosts::{CLIENT, Host, HostSet, Lanes, SERVER};
 pub use inspect::Inspect;
 pub use registry::Registry;
 pub use workload::{AnyWorkload, Placement, Workload};

@@ -3,7 +3,6 @@
 use std::{path::PathBuf, sync::atomic::Ordering, time::Instant};
 
 use clearstream_diagnose::{Evidence, GatherEvent, Plan, explain, gather};
-use clearstream_lab::limit;
 use clearstream_record::Reader;
 use clearstream_schema::{
     BitRate, TimeSpan,
@@ -89,44 +88,21 @@ impl DiagnoseArgs {
 
     fn gather(&self, stop: &std::sync::atomic::AtomicBool) -> Result<Evidence, CommandError> {
         let mut ends = Endpoints::open(self.host.as_deref(), &self.path)?;
-        let plan = Plan {
-            flow: self.config.clone(),
-            budget: self.budget.to_std(),
-            goal: self.rate,
-            line_rate: ends.line_rate(),
-            client_address: ends.client_address,
-        };
+        let plan = Plan { flow: self.config.clone(), budget: self.budget.to_std(), goal: self.rate };
         if !self.json {
             let budget = quantity::long_time(self.budget.0.div_ceil(1_000_000_000));
             output::line(&format!("diagnosing for at most {budget} (--budget)"))?;
         }
         let mut progress = Progress::start(plan.budget);
         let mut doing = String::new();
-        let lab = ends.lab.clone();
-        let mut unread = None;
-        let evidence =
-            gather(&mut ends.client, &mut ends.server, ends.server_address, &plan, stop, &mut |event| {
-                match event {
-                    GatherEvent::FlowStarting => {
-                        unread = lab.as_ref().and_then(|lab| lab.reset_delay_line_stats().err());
-                    }
-                    GatherEvent::FlowEnded { notices } => {
-                        let Some(lab) = &lab else { return };
-                        match lab.delay_line_stats() {
-                            Ok(lines) => notices.extend(limit::notice(&lines)),
-                            Err(error) => unread = Some(error),
-                        }
-                    }
-                    GatherEvent::Step { what, left } => {
-                        progress.update(left, &what);
-                        doing = what;
-                    }
-                    GatherEvent::Interval { goodput_bps, left } => {
-                        progress.update(left, &format!("{doing}: {}", quantity::rate(goodput_bps)));
-                    }
-                }
-            })?;
-        // Whether a delay line was the limit is not known then: no diagnosis of the path.
-        unread.map_or(Ok(evidence), |error| Err(error.into()))
+        Ok(gather(&mut ends.hosts()?, &plan, stop, &mut |event| match event {
+            GatherEvent::Step { what, left } => {
+                progress.update(left, &what);
+                doing = what;
+            }
+            GatherEvent::Interval { goodput_bps, left } => {
+                progress.update(left, &format!("{doing}: {}", quantity::rate(goodput_bps)));
+            }
+        })?)
     }
 }

@@ -74,27 +74,21 @@ impl FlowArgs {
         };
         let stop = interrupt::stop_flag()?;
         let mut ends = Endpoints::open(self.host.as_deref(), &self.path)?;
+        let mut hosts = ends.hosts()?;
         let (mut steering, config) = if self.config.steer {
-            let (steering, config) = Steering::prepare(&mut ends, &self.config)?;
+            let (steering, config) = Steering::prepare(&mut hosts, &self.config)?;
             (Some(steering), config)
         } else {
             (None, self.config.clone())
         };
         let mut view = View::new(format, &config);
-        ends.reset_delay_lines()?;
-        let result = clearstream_flow::run(
-            &mut ends.client,
-            &mut ends.server,
-            ends.server_address,
-            &config,
-            &stop,
-            &mut |event| {
-                if let (Some(steering), FlowEvent::Interval(interval)) = (&mut steering, &event) {
-                    steering.watch(interval);
-                }
-                view.show(event);
-            },
-        );
+        hosts.reset_delay_lines()?;
+        let result = clearstream_flow::run_on(&mut hosts, &config, &stop, &mut |event| {
+            if let (Some(steering), FlowEvent::Interval(interval)) = (&mut steering, &event) {
+                steering.watch(interval);
+            }
+            view.show(event);
+        });
         let mut summary = match result {
             Ok(summary) => summary,
             Err(error) => {
@@ -105,7 +99,7 @@ impl FlowArgs {
             }
         };
         let steered = steering.and_then(|steering| steering.conclude(&self.config, &mut summary));
-        view.delay_lines = ends.delay_lines()?;
+        view.delay_lines = hosts.delay_lines()?;
         summary.notices.extend(limit::notice(&view.delay_lines));
         view.finish(&summary, steered.as_ref())?;
         if stop.load(Ordering::Relaxed) {

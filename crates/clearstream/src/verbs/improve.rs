@@ -70,8 +70,10 @@ impl ImproveArgs {
         }
         let stop = interrupt::stop_flag()?;
         let mut ends = Endpoints::open(self.host.as_deref(), &self.path)?;
-        if ends.lab.is_none() {
-            self.ask(ends.client.name(), ends.server.name())?;
+        let mut hosts = ends.hosts()?;
+        if hosts.lab().is_none() {
+            let (client, server) = hosts.client_and_server()?;
+            self.ask(client.peer.name(), server.peer.name())?;
         }
         let options = Options {
             pairs: self.pairs,
@@ -79,16 +81,7 @@ impl ImproveArgs {
             budget: self.budget.to_std(),
             seed: self.seed,
         };
-        let line_rate = ends.line_rate();
-        let mut bench = PeersBench::open(
-            &mut ends.client,
-            &mut ends.server,
-            ends.client_address,
-            ends.server_address,
-            self.diagnosis_budget.to_std(),
-            self.goal,
-        )?
-        .with_line_rate(line_rate);
+        let mut bench = PeersBench::open(hosts, self.diagnosis_budget.to_std(), self.goal)?;
         let mut view = View::new(&self);
         let found = clearstream_improve::run(&mut bench, &self.config, &options, &stop, &mut |event| {
             view.show(event);

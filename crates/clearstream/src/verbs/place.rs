@@ -20,6 +20,8 @@ use clearstream_schema::{
     place::Role,
 };
 
+use clearstream_workload::HostSet;
+
 use crate::{
     endpoints::{Endpoints, PathArgs},
     exit::CommandError,
@@ -224,17 +226,20 @@ impl PortsArgs {
     fn between(&self) -> Result<Between, CommandError> {
         if self.key.is_none() && self.from_receiver.is_none() {
             let mut ends = Endpoints::open(self.host.as_deref(), &self.path)?;
-            let source = self.source.or(ends.client_address).ok_or_else(|| {
+            let mut hosts = ends.hosts()?;
+            let sender_here = hosts.lab().is_none();
+            let (client, server) = hosts.client_and_server()?;
+            let source = self.source.or(client.address).ok_or_else(|| {
                 CommandError::usage(
                     "the address that the flows leave from is not known: write it with --source",
                 )
             })?;
             return Ok(Between {
-                receiver: ends.server.call(&Inspect {})?,
-                sender: ends.client.call(&Inspect {})?,
+                receiver: server.peer.call(&Inspect {})?,
+                sender: client.peer.call(&Inspect {})?,
                 source,
-                destination: ends.server_address,
-                sender_here: ends.lab.is_none(),
+                destination: server.known_address()?,
+                sender_here,
             });
         }
         let (Some(source), Some(destination)) = (self.source, self.path.address) else {
@@ -302,28 +307,27 @@ fn describe(from: Option<&PathBuf>) -> Result<(HostRoot, HostReport), CommandErr
 
 /// Ports for the flows of a test between two agents, the client sending.
 pub fn steer_test(
-    ends: &mut Endpoints,
+    hosts: &mut HostSet<'_>,
     config: &clearstream_schema::flow::FlowConfig,
 ) -> Result<Result<Chosen, String>, CommandError> {
-    let receiver = ends.server.call(&Inspect {})?;
-    let sender = ends.client.call(&Inspect {})?;
-    let Some(source) = config.bind_address.or(ends.client_address) else {
+    let in_lab = hosts.lab().is_some();
+    let (client, server) = hosts.client_and_server()?;
+    let destination = server.known_address()?;
+    let receiver = server.peer.call(&Inspect {})?;
+    let sender = client.peer.call(&Inspect {})?;
+    let Some(source) = config.bind_address.or(client.address) else {
         return Ok(Err(
             "the address that the flows leave from is not known; write it with --bind-address".to_owned()
         ));
     };
-    let nic = match steering::receiving_interface(
-        &receiver,
-        config.steer_interface.as_deref(),
-        ends.server_address,
-    ) {
+    let nic = match steering::receiving_interface(&receiver, config.steer_interface.as_deref(), destination) {
         Ok(nic) => nic,
         Err(error) => return Ok(Err(error.to_string())),
     };
     let port = config.destination_port.unwrap_or(steering::DEFAULT_PORT);
     let wish = Wish {
         source: SocketAddr::new(source, 0),
-        destination: SocketAddr::new(ends.server_address, port),
+        destination: SocketAddr::new(destination, port),
         protocol: config.protocol,
         flows: config.flows,
         receive_queues: Vec::new(),
@@ -332,7 +336,7 @@ pub fn steer_test(
         members: Vec::new(),
     };
     let mut space = PortSpace::of_host(&sender);
-    if ends.lab.is_none() {
+    if !in_lab {
         space.exclude_taken(&HostRoot::live());
     }
     let sender_nic = steering::receiving_interface(&sender, config.bind_interface.as_deref(), source).ok();

@@ -44,14 +44,7 @@ impl ProbeArgs {
         let expected = self.config.interval.to_std() * self.config.count * 4 + Duration::from_secs(2);
         let mut progress = Progress::start(expected);
         progress.update(expected, "probing both ways");
-        let summary = clearstream_probe::run(
-            &mut ends.client,
-            &mut ends.server,
-            ends.client_address,
-            ends.server_address,
-            &self.config,
-            &stop,
-        )?;
+        let summary = clearstream_probe::run_on(&mut ends.hosts()?, &self.config, &stop)?;
         drop(progress);
         if self.json {
             output::json(

@@ -141,7 +141,7 @@ impl RunArgs {
         let options = PlanOptions {
             mode: self.mode().unwrap_or_default(),
             seed: self.seed.unwrap_or(SEED),
-            in_lab: ends.lab.is_some(),
+            in_lab: ends.in_lab(),
             only: self.experiments.clone(),
             budget: self.budget,
             treated: false,

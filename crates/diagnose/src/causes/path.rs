@@ -9,7 +9,7 @@ use clearstream_schema::{
 use super::transport::WINDOW_USED;
 use crate::{
     FlowObservation,
-    experiments::{BETTER, best_asked_bps},
+    experiments::{BETTER, BETTER_THAN_TWO, best_asked_bps},
     facts::Facts,
     words::percent,
 };
@@ -162,7 +162,9 @@ pub(super) fn congestion_control(facts: &Facts<'_>) -> Option<Finding> {
     let experiment = facts.experiment(ExperimentKind::OtherCongestionControl)?;
     let other = experiment.config.congestion_control.clone()?;
     let asked = best_asked_bps(facts);
-    let better = experiment.goodput_bps() > BETTER * asked;
+    let gain = experiment.goodput_bps() / asked.max(1.0);
+    let twice = facts.experiment(ExperimentKind::Again).is_some();
+    let better = gain > if twice { BETTER_THAN_TWO } else { BETTER };
     // With cubic, loss or a short queue is why another one does better.
     if !better || name == "cubic" || name == other {
         return None;
@@ -178,8 +180,9 @@ pub(super) fn congestion_control(facts: &Facts<'_>) -> Option<Finding> {
             rate(asked),
             rate(experiment.goodput_bps())
         ),
-        // Over loopback there is no path that a congestion control could suit.
-        fault: !facts.sender.over_loopback,
+        // Some per cent are its price, and over loopback there is no path that a
+        // congestion control could suit.
+        fault: gain > BETTER && !facts.sender.over_loopback,
         evidence: congestion_evidence(facts, experiment, &name, &other),
         remedies: vec![Remedy::ChangeFlow { key: "congestion-control".to_owned(), value: other.into() }],
     })

@@ -1,4 +1,6 @@
-//! From what was typed to two agents and the address between them.
+//! From what was typed to hosts with agents and the addresses between them.
+
+mod hosts_file;
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs},
@@ -9,17 +11,23 @@ use std::{
 
 use clearstream_control::{Peer, pairing::Pairing, ssh_command, tls};
 use clearstream_lab::{LabError, OwnedLab, RunningLab};
-use clearstream_schema::{BitRate, lab::DelayLineStats};
-use clearstream_workload::HostSet;
+use clearstream_workload::{CLIENT, Host, HostSet, Lanes, SERVER};
 
 use crate::{exit::CommandError, output, verbs::lab::keeper_command};
 
-/// How the two ends are found.
+/// How the hosts are found.
 #[derive(Debug, Clone, clap::Args)]
 pub struct PathArgs {
     /// Measure inside this lab (brought up for the test when it is not running)
     #[arg(long, value_name = "NAME")]
     pub lab: Option<String>,
+    /// Hosts of this file: names, roles, how to reach each, addresses between them
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["lab", "address", "pairing", "ssh_options", "remote_program"]
+    )]
+    pub hosts: Option<PathBuf>,
     /// Host of the lab that connects; the first one of the file when absent
     #[arg(long, value_name = "HOST", requires = "lab")]
     pub client: Option<String>,
@@ -46,6 +54,9 @@ const REMOTE_PROGRAM: &str = "clearstream";
 impl PathArgs {
     /// Rejects options that would have no effect on a path of this kind.
     pub fn check(&self, host: Option<&str>) -> Result<(), CommandError> {
+        if self.hosts.is_some() {
+            return Ok(());
+        }
         let (kind, pairing, ssh) = match (host, &self.lab, &self.pairing) {
             (Some("localhost"), ..) => ("localhost", false, false),
             (None, Some(_), _) => ("a lab", false, false),
@@ -67,46 +78,51 @@ impl PathArgs {
     }
 }
 
-/// Two agents and what lies between them.
+/// A host with its agent.
+#[derive(Debug)]
+struct Endpoint {
+    role: String,
+    peer: Peer,
+    /// Where the others reach it, when that is known.
+    address: Option<IpAddr>,
+}
+
+/// Hosts with agents, and the lab they are in.
 #[derive(Debug)]
 pub struct Endpoints {
-    /// The side that connects.
-    pub client: Peer,
-    /// The side that listens.
-    pub server: Peer,
-    /// Where the client reaches the server.
-    pub server_address: IpAddr,
-    /// Where the server reaches the client, when that is known.
-    pub client_address: Option<IpAddr>,
-    /// The lab they are in.
-    pub lab: Option<RunningLab>,
+    hosts: Vec<Endpoint>,
+    lanes: Lanes,
+    lab: Option<RunningLab>,
     /// The lab that this command brought up; it goes down with these endpoints.
     _own_lab: Option<OwnedLab>,
 }
 
 impl Endpoints {
-    /// Starts both agents. `host` is `localhost`, a destination for ssh, or
-    /// `ADDRESS[:PORT]` of a paired daemon; with `--lab` there is none.
+    /// Starts the agents. `host` is `localhost`, a destination for ssh, or
+    /// `ADDRESS[:PORT]` of a paired daemon; with `--lab` and `--hosts` there is none.
     pub fn open(host: Option<&str>, path: &PathArgs) -> Result<Self, CommandError> {
         path.check(host)?;
-        match (host, &path.lab) {
-            (Some(_), Some(_)) => {
+        match (host, &path.lab, &path.hosts) {
+            (Some(_), Some(_), _) => {
                 Err(CommandError::usage("a host and --lab exclude each other: name one of them"))
             }
-            (None, None) => Err(CommandError::usage(
-                "name the other host (as ssh knows it, or `localhost`), or a lab with --lab NAME",
+            (Some(_), _, Some(_)) => {
+                Err(CommandError::usage("a host and --hosts exclude each other: name one of them"))
+            }
+            (None, None, None) => Err(CommandError::usage(
+                "name the other host (as ssh knows it, or `localhost`), a lab with --lab NAME, or a file of hosts \
+                 with --hosts FILE",
             )),
-            (None, Some(name)) => Self::in_lab(name, path),
-            (Some(host), None) => Self::to_host(host, path),
+            (None, _, Some(file)) => hosts_file::open(file),
+            (None, Some(name), None) => Self::lab_pair(name, path),
+            (Some(host), None, None) => Self::to_host(host, path),
         }
     }
 
-    /// Rate of the one link of a lab, where there is one and it has a rate.
-    pub fn line_rate(&self) -> Option<BitRate> {
-        match self.lab.as_ref()?.file().links.as_slice() {
-            [link] => link.rate,
-            _ => None,
-        }
+    fn pair(client: (Peer, Option<IpAddr>), server: (Peer, IpAddr)) -> Self {
+        let client = Endpoint { role: CLIENT.to_owned(), peer: client.0, address: client.1 };
+        let server = Endpoint { role: SERVER.to_owned(), peer: server.0, address: Some(server.1) };
+        Self { hosts: vec![client, server], lanes: Lanes::new(), lab: None, _own_lab: None }
     }
 
     fn to_host(host: &str, path: &PathArgs) -> Result<Self, CommandError> {
@@ -115,14 +131,7 @@ impl Endpoints {
         } else if let Some(file) = &path.pairing {
             let pairing = Pairing::load(file)?;
             let address = resolve(host, pairing.port())?;
-            let mut shown = false;
-            let peer = tls::connect_waiting(address, &pairing, &mut |busy| {
-                if !std::mem::replace(&mut shown, true) {
-                    output::log(&format!("{host}: {busy}"));
-                }
-                ControlFlow::Continue(())
-            })?;
-            (peer, Some(address.ip()))
+            (connect_daemon(host, address, &pairing)?, Some(address.ip()))
         } else {
             let command = ssh_command(host, &path.remote_program, &path.ssh_options);
             (clearstream_control::spawn(command, host)?, None)
@@ -132,26 +141,11 @@ impl Endpoints {
             (None, None) => resolve(&ssh_host_name(host), 0)?.ip(),
         };
         let client_address = source_address(server_address);
-        Ok(Self {
-            client: local_agent("client")?,
-            server,
-            server_address,
-            client_address,
-            lab: None,
-            _own_lab: None,
-        })
+        Ok(Self::pair((local_agent("client")?, client_address), (server, server_address)))
     }
 
-    fn in_lab(name: &str, path: &PathArgs) -> Result<Self, CommandError> {
-        let (lab, own_lab) = match clearstream_lab::open(name) {
-            Ok(lab) => (lab, None),
-            Err(LabError::NotRunning { .. }) => {
-                let file = clearstream_lab::file::load(name)?;
-                let own = clearstream_lab::up_owned(&file, keeper_command()?)?;
-                (own.lab().clone(), Some(own))
-            }
-            Err(error) => return Err(error.into()),
-        };
+    fn lab_pair(name: &str, path: &PathArgs) -> Result<Self, CommandError> {
+        let (lab, own_lab) = open_lab(name)?;
         let ends: Vec<&str> =
             lab.file().hosts.iter().filter(|host| !host.router).map(|host| host.name.as_str()).collect();
         let choose = |asked: &Option<String>, otherwise: Option<&&str>| {
@@ -162,39 +156,58 @@ impl Endpoints {
         else {
             return Err(CommandError::usage("the lab has no two hosts to measure between"));
         };
-        let agent_in = |host: &str| -> Result<Peer, CommandError> {
-            let command = lab.command(host, agent_command()?)?;
-            Ok(clearstream_control::spawn(command, host)?)
-        };
-        let endpoints = Self {
-            client: agent_in(&client)?,
-            server: agent_in(&server)?,
-            server_address: path.address.map_or_else(|| lab.address(&server), Ok)?,
-            client_address: Some(lab.address(&client)?),
-            lab: Some(lab),
-            _own_lab: own_lab,
-        };
-        Ok(endpoints)
+        let server_address = path.address.map_or_else(|| lab.address(&server), Ok)?;
+        let client_address = Some(lab.address(&client)?);
+        let ends = Self::pair(
+            (agent_in(&lab, &client)?, client_address),
+            (agent_in(&lab, &server)?, server_address),
+        );
+        Ok(Self { lab: Some(lab), _own_lab: own_lab, ..ends })
+    }
+
+    /// Whether they are in a lab.
+    pub fn in_lab(&self) -> bool {
+        self.lab.is_some()
+    }
+
+    /// All of them as the hosts of a workload.
+    pub fn hosts(&mut self) -> Result<HostSet<'_>, CommandError> {
+        let hosts = self.hosts.iter_mut().map(|host| Host {
+            role: host.role.clone(),
+            peer: &mut host.peer,
+            address: host.address,
+        });
+        let hosts = HostSet::new(hosts.collect(), self.lab.as_ref());
+        Ok(hosts.with_lanes(self.lanes.clone()).with_program(own_program()?))
     }
 }
 
-impl Endpoints {
-    /// Both as the hosts of a workload.
-    pub fn hosts(&mut self) -> Result<HostSet<'_>, CommandError> {
-        let client = (&mut self.client, self.client_address);
-        let server = (&mut self.server, self.server_address);
-        Ok(HostSet::pair(client, server, self.lab.as_ref()).with_program(own_program()?))
+/// The lab of this name, brought up when it is not running.
+fn open_lab(name: &str) -> Result<(RunningLab, Option<OwnedLab>), CommandError> {
+    match clearstream_lab::open(name) {
+        Ok(lab) => Ok((lab, None)),
+        Err(LabError::NotRunning { .. }) => {
+            let file = clearstream_lab::file::load(name)?;
+            let own = clearstream_lab::up_owned(&file, keeper_command()?)?;
+            Ok((own.lab().clone(), Some(own)))
+        }
+        Err(error) => Err(error.into()),
     }
+}
 
-    /// Lets the lab's delay lines count anew; nothing outside a lab.
-    pub fn reset_delay_lines(&self) -> Result<(), CommandError> {
-        self.lab.as_ref().map_or(Ok(()), |lab| Ok(lab.reset_delay_line_stats()?))
-    }
+fn agent_in(lab: &RunningLab, host: &str) -> Result<Peer, CommandError> {
+    Ok(clearstream_control::spawn(lab.command(host, agent_command()?)?, host)?)
+}
 
-    /// What the lab's delay lines did since; empty outside a lab.
-    pub fn delay_lines(&self) -> Result<Vec<DelayLineStats>, CommandError> {
-        self.lab.as_ref().map_or(Ok(Vec::new()), |lab| Ok(lab.delay_line_stats()?))
-    }
+/// A paired daemon; says once that it is busy.
+fn connect_daemon(name: &str, address: SocketAddr, pairing: &Pairing) -> Result<Peer, CommandError> {
+    let mut shown = false;
+    Ok(tls::connect_waiting(address, pairing, &mut |busy| {
+        if !std::mem::replace(&mut shown, true) {
+            output::log(&format!("{name}: {busy}"));
+        }
+        ControlFlow::Continue(())
+    })?)
 }
 
 /// This program as an agent on standard input and output.

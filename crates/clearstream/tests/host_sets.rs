@@ -1,0 +1,162 @@
+//! More than two hosts, by a file of hosts: addresses between them, a workload over
+//! all of them, and one that is lost in the middle.
+#![allow(clippy::unwrap_used, reason = "a test may end by panic")]
+
+mod common;
+
+use std::{collections::BTreeSet, fs, path::Path, time::Duration};
+
+use common::{Lab, assert_valid, clearstream, finish, run, signal};
+use serde_json::Value;
+
+/// Three hosts, each with a link to each other one: no two links have a host's usual
+/// address, so that only lanes lead over the third.
+fn triangle(folder: &Path, name: &str) -> Lab {
+    let host = |host: &str| format!("[[host]]\nname = \"{host}\"\n");
+    let end = |host: &str, interface: &str, address: &str| {
+        format!("{{ host = \"{host}\", interface = \"{interface}\", addresses = [\"{address}/24\"] }}")
+    };
+    let link = |one: String, other: String| format!("[[link]]\nends = [{one}, {other}]\n");
+    let text = format!(
+        "schema = \"clearstream.lab\"\nversion = 1\nname = \"{name}\"\ntitle = \"A triangle\"\n{}{}{}{}{}{}",
+        host("a"),
+        host("b"),
+        host("c"),
+        link(end("a", "eth0", "10.1.0.1"), end("b", "eth0", "10.1.0.2")),
+        link(end("a", "eth1", "10.2.0.1"), end("c", "eth0", "10.2.0.3")),
+        link(end("b", "eth1", "10.3.0.2"), end("c", "eth1", "10.3.0.3")),
+    );
+    let path = folder.join(format!("{name}.toml"));
+    fs::write(&path, text).unwrap();
+    Lab::up(&path, name)
+}
+
+/// The hosts of it with the lanes that their usual addresses (the first ones) are not.
+fn hosts_file(folder: &Path, lab: &str) -> String {
+    let lane = |from: &str, to: &str, address: &str| {
+        format!("[[lane]]\nfrom = \"{from}\"\nto = \"{to}\"\naddress = \"{address}\"\n")
+    };
+    let hosts = ["a", "b", "c"].map(|name| format!("[[host]]\nname = \"{name}\"\n")).concat();
+    let lanes = [lane("c", "a", "10.2.0.1"), lane("b", "c", "10.3.0.3"), lane("c", "b", "10.3.0.2")].concat();
+    let path = folder.join("hosts.toml");
+    let text = format!("schema = \"clearstream.hosts\"\nversion = 1\nlab = \"{lab}\"\n{hosts}{lanes}");
+    fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn study(folder: &Path, duration: &str) -> String {
+    let path = folder.join("pairs.toml");
+    let text = format!(
+        "schema = \"clearstream.study\"\nversion = 1\nname = \"pairs\"\ntitle = \"All pairs\"\n[[experiment]]\n\
+         name = \"pairs\"\ntitle = \"All pairs\"\nworkload = \"all-pairs\"\nfigure = \"bars\"\nrepetitions = 1\n\
+         [experiment.all-pairs]\nduration = \"{duration}\"\nwarm-up = \"100ms\"\n[experiment.factors]\n\
+         at-once = [true, false]\n"
+    );
+    fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn received_bytes(lab: &str, host: &str, interface: &str) -> f64 {
+    let path = format!("/sys/class/net/{interface}/statistics/rx_bytes");
+    run(&["lab", "exec", lab, host, "--", "cat", &path]).ok().trim().parse().unwrap()
+}
+
+#[test]
+fn root_every_host_of_a_file_sends_to_every_other_over_its_lane() {
+    let folder = tempfile::tempdir().unwrap();
+    let lab = triangle(folder.path(), "e2e-triangle");
+    let (hosts, study) = (hosts_file(folder.path(), &lab.0), study(folder.path(), "300ms"));
+    let runs = folder.path().join("runs");
+    let ended =
+        run(&["study", "run", &study, "--hosts", &hosts, "--runs", runs.to_str().unwrap(), "--json"]).json();
+    assert_eq!(ended["done_trial_count"], 2, "{ended}");
+    let record = Path::new(ended["folder"].as_str().unwrap()).to_owned();
+    let document: Value =
+        serde_json::from_str(&fs::read_to_string(record.join("run.json")).unwrap()).unwrap();
+    assert_valid("run", &document);
+    let told: Vec<(&str, &str)> = document["hosts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|host| (host["name"].as_str().unwrap(), host["role"].as_str().unwrap()))
+        .collect();
+    assert_eq!(told, [("a", "client"), ("b", "host"), ("c", "server")]);
+    let mut sent = 0.0;
+    for line in fs::read_to_string(record.join("trials.jsonl")).unwrap().lines() {
+        let trial: Value = serde_json::from_str(line).unwrap();
+        assert_valid("trial", &trial);
+        let detail = &trial["outcome"]["measured"]["detail"]["document"];
+        assert_valid("all-pairs", detail);
+        let rounds = detail["rounds"].as_array().unwrap();
+        // Of three hosts one rests in each round: at once or not, one pair at a time.
+        let pairs: BTreeSet<(String, String)> = rounds
+            .iter()
+            .flat_map(|round| round.as_array().unwrap())
+            .map(|pair| {
+                if pair["from"] == "b" && pair["to"] == "c" {
+                    sent += pair["goodput_bps"].as_f64().unwrap() * 0.3 / 8.0;
+                }
+                (pair["from"].as_str().unwrap().to_owned(), pair["to"].as_str().unwrap().to_owned())
+            })
+            .collect();
+        assert_eq!((rounds.len(), pairs.len()), (6, 6), "{detail}");
+    }
+    // What b sent to c came over the lane between them: the kernel's own counter.
+    assert!(received_bytes(&lab.0, "c", "eth1") >= 0.9 * sent, "{sent}");
+    let page = fs::read_to_string(record.join("report.html")).unwrap();
+    assert!(page.contains("pair-goodput"), "the workload's metric is drawn");
+    // Two of them are the client and the server of everything else.
+    let flow = ["flow", "--hosts", &hosts, "--duration", "300ms", "--warm-up", "100ms", "--json"];
+    let before = received_bytes(&lab.0, "c", "eth0");
+    let received = run(&flow).json()["summary"]["received_bytes"].as_f64().unwrap();
+    assert!(received_bytes(&lab.0, "c", "eth0") - before >= received);
+}
+
+/// The agent in the namespace of a host.
+fn agent_of(lab: &str, host: &str) -> u32 {
+    let namespace =
+        run(&["lab", "exec", lab, host, "--", "readlink", "/proc/self/ns/net"]).ok().trim().to_owned();
+    let is_it = |pid: &u32| {
+        let inside = fs::read_link(format!("/proc/{pid}/ns/net")).is_ok_and(|link| *link == *namespace);
+        let words = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        inside && words.ends_with("clearstream\0agent\0")
+    };
+    let numbers =
+        fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let found: Vec<u32> = numbers.filter(is_it).collect();
+    let [agent] = found.as_slice() else { panic!("agents of {host}: {found:?}") };
+    *agent
+}
+
+#[test]
+fn root_a_host_that_is_lost_in_the_middle_is_named_and_the_run_can_be_resumed() {
+    let folder = tempfile::tempdir().unwrap();
+    let lab = triangle(folder.path(), "e2e-lost-host");
+    let hosts = hosts_file(folder.path(), &lab.0);
+    let study = study(folder.path(), "1s");
+    let runs = folder.path().join("runs");
+    let arguments = ["study", "run", &study, "--hosts", &hosts, "--runs", runs.to_str().unwrap()];
+    let child = clearstream(&arguments).spawn().unwrap();
+    let record = loop {
+        let started = fs::read_dir(&runs).ok().and_then(|mut folders| folders.next());
+        match started.map(|folder| folder.unwrap().path()) {
+            // The first trial has begun when its samples are written.
+            Some(record)
+                if fs::read_dir(record.join("samples")).is_ok_and(|mut files| files.next().is_some()) =>
+            {
+                break record;
+            }
+            _ => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    signal(agent_of(&lab.0, "b"), "KILL");
+    let ended = finish(child, Duration::from_secs(60));
+    assert_eq!(ended.code(), 6, "{}", ended.stderr);
+    let prose = ended.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(prose.contains("b: lost the other end"), "{prose}");
+    assert!(prose.contains("--resume"), "{prose}");
+    let resume = ["study", "run", &study, "--hosts", &hosts, "--resume", record.to_str().unwrap()];
+    run(&resume).ok();
+    let trials = fs::read_to_string(record.join("trials.jsonl")).unwrap();
+    assert_eq!(trials.matches("\"measured\":{\"complete\":true").count(), 2, "{trials}");
+}

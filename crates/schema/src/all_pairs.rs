@@ -1,0 +1,99 @@
+//! What flows between all pairs of a set of hosts gave.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::outcome::{Metric, Outcome, Unit};
+
+/// Name of the format.
+pub const ALL_PAIRS_SCHEMA: &str = "clearstream.all-pairs";
+
+/// One flow test after the other, or those of disjoint pairs at the same time.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct AllPairsSummary {
+    /// Tests that ran at the same time, in the order of the run.
+    pub rounds: Vec<Vec<PairGoodput>>,
+    /// Every ordered pair was measured to its end.
+    pub complete: bool,
+}
+
+/// A flow from one host to another.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PairGoodput {
+    /// Name of the host that sent.
+    pub from: String,
+    /// Name of the host that received.
+    pub to: String,
+    /// Bits per second that arrived in the receiving program.
+    pub goodput_bps: f64,
+    /// Segments sent again; absent when not told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retransmit_count: Option<u64>,
+    /// Median smoothed round-trip time; absent when not told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rtt_ns: Option<u64>,
+}
+
+impl AllPairsSummary {
+    /// All pairs, the slowest first.
+    pub fn by_goodput(&self) -> Vec<&PairGoodput> {
+        let mut pairs: Vec<&PairGoodput> = self.rounds.iter().flatten().collect();
+        pairs.sort_by(|one, other| one.goodput_bps.total_cmp(&other.goodput_bps));
+        pairs
+    }
+
+    /// Metrics of it, the median of the pairs first.
+    ///
+    /// # Errors
+    /// It cannot be written as JSON.
+    pub fn outcome(&self) -> Result<Outcome, serde_json::Error> {
+        let pairs = self.by_goodput();
+        let (Some(slowest), Some(fastest)) = (pairs.first(), pairs.last()) else {
+            return Ok(Outcome { complete: false, ..Outcome::default() });
+        };
+        let middle = (pairs[(pairs.len() - 1) / 2].goodput_bps + pairs[pairs.len() / 2].goodput_bps) / 2.0;
+        let sums = self.rounds.iter().map(|round| round.iter().map(|pair| pair.goodput_bps).sum::<f64>());
+        let mean = sums.sum::<f64>() / self.rounds.len() as f64;
+        let goodput = |name: &str, value| Metric::higher(name, Unit::BitsPerSecond, value);
+        let outcome = Outcome::of([
+            goodput("pair-goodput", middle),
+            goodput("pair-goodput-min", slowest.goodput_bps),
+            goodput("pair-goodput-max", fastest.goodput_bps),
+            goodput("round-goodput", mean),
+        ]);
+        let outcome = Outcome { complete: self.complete, ..outcome };
+        outcome.with_detail(ALL_PAIRS_SCHEMA, 1, self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_are_those_of_the_pairs_and_of_the_rounds() {
+        let pair = |from: &str, to: &str, goodput_bps| PairGoodput {
+            from: from.into(),
+            to: to.into(),
+            goodput_bps,
+            retransmit_count: None,
+            rtt_ns: None,
+        };
+        let rounds = vec![
+            vec![pair("a", "b", 1e9), pair("c", "d", 4e9)],
+            vec![pair("b", "a", 2e9), pair("d", "c", 9e9)],
+        ];
+        let outcome = AllPairsSummary { rounds, complete: true }.outcome().unwrap();
+        let values: Vec<(&str, f64)> =
+            outcome.metrics.iter().map(|metric| (metric.name.as_str(), metric.value)).collect();
+        // Sums of 5 and 11 Gb/s.
+        let expected = [
+            ("pair-goodput", 3e9),
+            ("pair-goodput-min", 1e9),
+            ("pair-goodput-max", 9e9),
+            ("round-goodput", 8e9),
+        ];
+        assert_eq!(values, expected);
+        assert!(!AllPairsSummary::default().outcome().unwrap().complete);
+    }
+}
