@@ -19,6 +19,7 @@ use clearstream_schema::{
     host::HostReport,
     improvement::Improvement,
     lab::LabFile,
+    message::MessageSummary,
     place::{Placement, Ranking, SteeredPorts},
     plan::Plan,
     probe::{PROBE_SUMMARY_SCHEMA, ProbeSummary},
@@ -42,7 +43,7 @@ fn schema<T: JsonSchema>() -> Value {
     SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>().to_value()
 }
 
-fn all() -> [(&'static str, Value); 23] {
+fn all() -> [(&'static str, Value); 24] {
     [
         ("congestion-controls", schema::<CongestionControls>()),
         ("diagnosis", schema::<Diagnosis>()),
@@ -53,6 +54,7 @@ fn all() -> [(&'static str, Value); 23] {
         ("interval", schema::<Interval>()),
         ("lab", schema::<LabFile>()),
         ("lint", schema::<LintReport>()),
+        ("message", schema::<MessageSummary>()),
         ("placement", schema::<Placement>()),
         ("plan", schema::<Plan>()),
         ("ports", schema::<SteeredPorts>()),

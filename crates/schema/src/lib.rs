@@ -23,6 +23,7 @@ pub mod human;
 pub mod improvement;
 pub mod indirection;
 pub mod lab;
+pub mod message;
 pub mod outcome;
 pub mod place;
 pub mod plan;
@@ -41,4 +42,4 @@ pub mod units;
 pub mod watch;
 
 pub use exit::ExitCode;
-pub use units::{BitRate, ByteCount, CoreList, TimeSpan};
+pub use units::{BitRate, ByteCount, CoreList, SizeRange, TimeSpan};
