@@ -181,7 +181,9 @@ impl CommandError {
             },
             Self::Flow(error) => flow(error),
             Self::Message(error) => match error {
-                MessageError::Invalid(reason) | MessageError::Failed { failure: reason, .. } => failure(reason),
+                MessageError::Invalid(reason) | MessageError::Failed { failure: reason, .. } => {
+                    failure(reason)
+                }
                 MessageError::Peer(error) => peer(error),
             },
             Self::Plan(error) => plan(error),

@@ -8,5 +8,11 @@ use clearstream_workload::{Inspect, Registry};
 
 /// All of them.
 pub fn registry() -> Registry {
-    Registry::default().with(Flow).with(Probe).with(Inspect).with(Failover).with(Message).with_factor(RoutesOver)
+    Registry::default()
+        .with(Flow)
+        .with(Probe)
+        .with(Inspect)
+        .with(Failover)
+        .with(Message)
+        .with_factor(RoutesOver)
 }

@@ -22,7 +22,10 @@ pub(crate) fn check(config: &MessageConfig) -> Result<(), Failure> {
     }
     let sizes = config.message_sizes();
     if sizes.is_empty() {
-        return wrong(format!("sizes must go from a smaller to a larger size, as in 1B-8MiB, not {}", config.sizes));
+        return wrong(format!(
+            "sizes must go from a smaller to a larger size, as in 1B-8MiB, not {}",
+            config.sizes
+        ));
     }
     if sizes.iter().any(|size| !(1..=MESSAGE_MAX_BYTES).contains(&size.bytes)) {
         return wrong("messages must have 1B to 64MiB, perturbation included".to_owned());

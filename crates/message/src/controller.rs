@@ -9,7 +9,7 @@ use std::{
 
 use clearstream_control::{Peer, PeerError, PeerEvent};
 use clearstream_schema::{
-    control::{Cookie, Failure, FailureKind},
+    control::{Cookie, Failure},
     flow::Notice,
     message::{MessageConfig, MessagePoint, MessageSummary},
 };
@@ -17,13 +17,12 @@ use clearstream_schema::{
 use crate::{
     calls::{Finished, Listen, Run, Side, SizeMeasured, Stop},
     check::check,
-    failure,
 };
 
 /// Interval of checks of the stop flag.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Fewer iterations than this tell little about a distribution.
-const ITERATIONS_WANTED: u64 = 10;
+/// Fewer messages than this tell little about a distribution.
+const MESSAGES_WANTED: u64 = 10;
 
 /// What [`run`] reports while it runs.
 #[derive(Debug, Clone, PartialEq)]
@@ -99,7 +98,10 @@ pub fn run(
     let server_side = server.call(&Stop { test });
     let is_finished = followed?;
     let (client_side, server_side) = (client_side?, server_side?);
-    if let Some(error) = reason(client, &client_side, server, &server_side) {
+    if let Some((error, peer_closed)) = reason(client, &client_side, server, &server_side)
+        // Of two sides that are stopped, one sees the other close the connection.
+        && (is_finished || !peer_closed)
+    {
         return Err(error);
     }
     let notices = notices(&config, &points, &client_side, &server_side);
@@ -146,13 +148,17 @@ fn failed(peer: &Peer, failure: Failure) -> MessageError {
 }
 
 /// The failure of the side that knows more: where one only saw the connection
-/// close, the other has the reason.
-fn reason(client: &Peer, client_side: &Side, server: &Peer, server_side: &Side) -> Option<MessageError> {
+/// close, the other has the reason. True when both only saw that.
+fn reason(
+    client: &Peer,
+    client_side: &Side,
+    server: &Peer,
+    server_side: &Side,
+) -> Option<(MessageError, bool)> {
     let sides = [(client, client_side), (server, server_side)];
     let own = sides.iter().find(|(_, side)| side.failure.is_some() && !side.peer_closed);
     let (peer, side) = own.or_else(|| sides.iter().find(|(_, side)| side.failure.is_some()))?;
-    let failure = side.failure.clone().unwrap_or_else(|| failure(FailureKind::Internal, "no reason"));
-    Some(failed(peer, failure))
+    Some((failed(peer, side.failure.clone()?), side.peer_closed))
 }
 
 fn notices(config: &MessageConfig, points: &[MessagePoint], client: &Side, server: &Side) -> Vec<Notice> {
@@ -168,12 +174,13 @@ fn notices(config: &MessageConfig, points: &[MessagePoint], client: &Side, serve
     if config.verify {
         notices.push(Notice {
             id: "verified".to_owned(),
-            message: "every byte was made and checked within the measured time: compare times and rates only with \
+            message:
+                "every byte was made and checked within the measured time: compare times and rates only with \
                       those of other verified runs"
-                .to_owned(),
+                    .to_owned(),
         });
     }
-    let few = |point: &&MessagePoint| point.iteration_count < ITERATIONS_WANTED;
+    let few = |point: &&MessagePoint| point.server_received_count < MESSAGES_WANTED;
     if config.iterations.is_none()
         && let Some(point) = points.iter().find(few)
     {
@@ -193,6 +200,7 @@ mod tests {
     use clearstream_control::{Services, memory_pair};
     use clearstream_schema::{
         ByteCount, TimeSpan,
+        control::FailureKind,
         message::{MessageKind, MessageMethod},
     };
 
@@ -279,29 +287,32 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_keeps_the_sizes_measured_until_then_and_the_agents_go_on() {
+    fn a_stop_interrupts_transfers_and_the_agents_go_on() {
         let (mut client, mut server) = (agent(), agent());
         let here = [127, 0, 0, 1].into();
         for method in [MessageMethod::Blocking, MessageMethod::BusyPoll, MessageMethod::IoUring] {
-            let stop = AtomicBool::new(false);
-            // The second size would take for ever.
-            let config = MessageConfig {
-                sizes: "1B-8B".parse().unwrap(),
-                iterations: Some(if method == MessageMethod::Blocking { 2000 } else { 200 }),
-                duration: TimeSpan::from_seconds(3600),
-                method,
-                ..quick()
-            };
-            let summary = run(&mut client, &mut server, here, &config, &stop, &mut |_| {
-                stop.store(true, Relaxed);
-            })
-            .unwrap();
-            assert!(!summary.points.is_empty());
-            let again = MessageConfig { method, size: Some(ByteCount(8)), ..quick() };
-            let whole =
-                run(&mut client, &mut server, here, &again, &AtomicBool::new(false), &mut |_| {}).unwrap();
-            assert!(whole.complete);
+            // Would take an hour.
+            let config =
+                MessageConfig { duration: TimeSpan::from_seconds(3600), iterations: None, method, ..quick() };
+            let stop = AtomicBool::new(true);
+            let summary = run(&mut client, &mut server, here, &config, &stop, &mut |_| {}).unwrap();
+            assert!(!summary.complete && summary.points.is_empty(), "{method:?}");
+            let whole = MessageConfig { method, size: Some(ByteCount(8)), ..quick() };
+            let none = AtomicBool::new(false);
+            assert!(run(&mut client, &mut server, here, &whole, &none, &mut |_| {}).unwrap().complete);
         }
+    }
+
+    #[test]
+    fn sizes_measured_before_a_stop_are_kept() {
+        let stop = AtomicBool::new(false);
+        let here = [127, 0, 0, 1].into();
+        let summary = run(&mut agent(), &mut agent(), here, &quick(), &stop, &mut |_| {
+            stop.store(true, Relaxed);
+        })
+        .unwrap();
+        assert!(!summary.complete);
+        assert_eq!(summary.points.first().map(|point| point.size_bytes), Some(1));
     }
 
     #[test]

@@ -82,7 +82,9 @@ impl Workload for Message {
         let on_event = &mut *context.on_event;
         let mut broken = None;
         let summary =
-            run(client.peer, server.peer, address, config, context.stop, &mut |MessageEvent::Point(point)| {
+            run(client.peer, server.peer, address, config, context.stop, &mut |MessageEvent::Point(
+                point,
+            )| {
                 // Latencies of different sizes are no series over time.
                 let latency = point.latency.filter(|_| config.size.is_some() && !point.is_perturbed);
                 let headline =

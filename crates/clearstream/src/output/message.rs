@@ -18,7 +18,14 @@ pub fn summary(summary: &MessageSummary, paint: Paint) -> String {
     let rows = summary.points.iter().map(|point| row(config, point)).collect();
     let heads: &[&str] = if is_ping_pong {
         &[
-            ">size", ">median", ">99 %", ">min", ">mean", ">throughput", ">round trips", ">client CPU",
+            ">size",
+            ">median",
+            ">99 %",
+            ">min",
+            ">mean",
+            ">throughput",
+            ">round trips",
+            ">client CPU",
             ">server CPU",
         ]
     } else {

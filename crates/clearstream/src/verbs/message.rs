@@ -63,10 +63,7 @@ impl MessageArgs {
         drop(progress);
         let summary = result?;
         if self.json {
-            output::json(
-                &MessageDocument { schema: MESSAGE_SCHEMA, version: 1, summary: &summary },
-                true,
-            )?;
+            output::json(&MessageDocument { schema: MESSAGE_SCHEMA, version: 1, summary: &summary }, true)?;
         } else {
             output::line(&message::summary(&summary, Paint::for_stdout()))?;
         }

@@ -122,8 +122,9 @@ impl MessageAgent {
     /// Ends a measurement, if it has not ended by itself, and returns its side.
     fn stop(&mut self, test: u64) -> Result<Side, Failure> {
         let running = self.running.take_if(|running| running.test == test);
-        let running = running
-            .ok_or_else(|| failure(FailureKind::Invalid, format!("there is no message test {test}: start it first")))?;
+        let running = running.ok_or_else(|| {
+            failure(FailureKind::Invalid, format!("there is no message test {test}: start it first"))
+        })?;
         Ok(running.end())
     }
 
@@ -203,7 +204,8 @@ fn in_place(
 
 fn pin(core: u32) -> Result<(), Failure> {
     affinity::pin_to(core).map_err(|error| {
-        let allowed = affinity::allowed_cores().map_or_else(|_| String::new(), |cores| CoreList(cores).to_string());
+        let allowed =
+            affinity::allowed_cores().map_or_else(|_| String::new(), |cores| CoreList(cores).to_string());
         let message = format!("core {core} cannot be used on this host ({error}): choose from {allowed}");
         failure(FailureKind::Invalid, message)
     })

@@ -48,7 +48,10 @@ pub(super) fn open(config: &MessageConfig, family: IpAddr) -> Result<Socket, Fai
 
 /// A listening socket at the address, or at any where the host does not have it
 /// itself (address translation): strangers lack the cookie.
-pub(super) fn listen(config: &MessageConfig, address: Option<IpAddr>) -> Result<(Socket, SocketAddr), Failure> {
+pub(super) fn listen(
+    config: &MessageConfig,
+    address: Option<IpAddr>,
+) -> Result<(Socket, SocketAddr), Failure> {
     let port = config.port.unwrap_or(0);
     let any: IpAddr = match address {
         Some(IpAddr::V6(_)) => Ipv6Addr::UNSPECIFIED.into(),
@@ -74,7 +77,8 @@ pub(super) fn listen(config: &MessageConfig, address: Option<IpAddr>) -> Result<
     .and_then(|()| socket.set_nonblocking(true))
     .map_err(in_use)?;
     let bound = socket.local_addr().map_err(step("read the socket's address"))?;
-    let bound = bound.as_socket().ok_or_else(|| failure(FailureKind::Internal, "the socket has no IP address"))?;
+    let bound =
+        bound.as_socket().ok_or_else(|| failure(FailureKind::Internal, "the socket has no IP address"))?;
     Ok((socket, bound))
 }
 
@@ -88,9 +92,7 @@ pub(super) fn settle(socket: &Socket, config: &MessageConfig) -> Result<MessageS
         send_buffer_bytes: socket.send_buffer_size().ok().map(|bytes| bytes as u64),
         receive_buffer_bytes: socket.recv_buffer_size().ok().map(|bytes| bytes as u64),
         no_delay: socket.tcp_nodelay().ok(),
-        congestion_control: name.map(|name| {
-            String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned()
-        }),
+        congestion_control: name.map(|name| String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned()),
         segment_bytes: socket.tcp_mss().ok(),
         core: None,
     })
@@ -107,7 +109,9 @@ pub(super) fn capped(config: &MessageConfig, settings: &MessageSideSettings) -> 
         let (requested, effective) = (requested?.0, effective? / 2);
         (effective < requested).then(|| Notice {
             id: format!("{option}-capped"),
-            message: format!("{option}: {requested} bytes requested, {effective} effective; {sysctl} is the limit"),
+            message: format!(
+                "{option}: {requested} bytes requested, {effective} effective; {sysctl} is the limit"
+            ),
         })
     });
     notices.collect()

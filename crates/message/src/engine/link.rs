@@ -139,11 +139,7 @@ impl Link {
     /// Transfers a part of either message and returns the bytes sent and
     /// received, of which at least one is more than zero; waits for that.
     #[inline]
-    fn step(
-        &mut self,
-        out: Option<Range<usize>>,
-        into: Option<Range<usize>>,
-    ) -> io::Result<(usize, usize)> {
+    fn step(&mut self, out: Option<Range<usize>>, into: Option<Range<usize>>) -> io::Result<(usize, usize)> {
         match &mut self.inner {
             Inner::Ring(ring) => ring_step(ring, out, into),
             Inner::Socket { socket, outgoing, incoming, waits } => {

@@ -137,8 +137,8 @@ const BANDWIDTH: &[Column] = &[
 
 impl MessageSummary {
     /// As the outcome of a trial. Latencies and message rate are those of the
-    /// smallest requested size, throughput and bandwidth the highest of all
-    /// sizes; CPU ratios are of the size that the headline is of.
+    /// smallest requested size, throughput and bandwidth the highest of the
+    /// requested sizes; CPU ratios are of the size that the headline is of.
     ///
     /// # Errors
     /// It cannot be written as JSON.
@@ -155,10 +155,11 @@ impl MessageSummary {
 
     /// The headline first: latency, or bandwidth.
     pub fn metrics(&self) -> Vec<Metric> {
-        let smallest = self.points.iter().find(|point| !point.is_perturbed);
-        let highest = |value: fn(&MessagePoint) -> Option<f64>| {
-            self.points.iter().filter_map(value).max_by(f64::total_cmp)
-        };
+        // Perturbed sizes are in the series only, so that a size stays comparable.
+        let requested = || self.points.iter().filter(|point| !point.is_perturbed);
+        let smallest = requested().next();
+        let highest =
+            |value: fn(&MessagePoint) -> Option<f64>| requested().filter_map(value).max_by(f64::total_cmp);
         let mut metrics = Vec::new();
         for column in self.columns() {
             let metric = match column.unit {
@@ -176,7 +177,7 @@ impl MessageSummary {
             MessageKind::PingPong => smallest,
             _ => {
                 let bandwidth = |point: &&MessagePoint| point.bandwidth_bps.unwrap_or(0.0);
-                self.points.iter().max_by(|one, other| bandwidth(one).total_cmp(&bandwidth(other)))
+                requested().max_by(|one, other| bandwidth(one).total_cmp(&bandwidth(other)))
             }
         };
         if let Some(point) = headline {
@@ -274,7 +275,7 @@ mod tests {
             complete: true,
             client: MessageSideSettings { core: Some(1), ..MessageSideSettings::default() },
             server: MessageSideSettings::default(),
-            points: vec![point(61, true, 900, 1e6), point(64, false, 1000, 3e6), point(67, true, 1100, 2e6)],
+            points: vec![point(61, true, 900, 4e6), point(64, false, 1000, 3e6), point(67, true, 1100, 2e6)],
             notices: Vec::new(),
         };
         let outcome = summary.outcome().unwrap();

@@ -79,9 +79,7 @@ impl UringDuplex {
         let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
         let entry = match way {
             Way::Send => opcode::Send::new(fd, part.as_ptr(), length).flags(flags).build(),
-            Way::Receive => {
-                opcode::Recv::new(fd, part.as_mut_ptr(), length).flags(libc::MSG_WAITALL).build()
-            }
+            Way::Receive => opcode::Recv::new(fd, part.as_mut_ptr(), length).flags(libc::MSG_WAITALL).build(),
         };
         // SAFETY: descriptor and buffer are owned by `self`; they are freed only
         // when no transfer is in flight (see `drop`), and the buffer of a
