@@ -134,7 +134,7 @@ fn compare_with_counters(lab: &str, kind: &str, method: &str) {
         let messages = if is_windowed { 8 } else { 1 };
         // The one iteration of the warm-up, Ethernet, IP and TCP headers, and acknowledgements.
         let least = bytes(key) + if bytes(key) > 0 { messages * (64 << 10) } else { 0 };
-        let most = least + least / 8 + 256 * 1024;
+        let most = least + least / 8 + (1 << 20);
         assert!(
             (least..=most).contains(&counted),
             "{kind} {method} {key}: {least} to {most}, counted {counted}"
