@@ -24,6 +24,7 @@ pub(crate) struct Link {
 }
 
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one per measurement, and the path to its fields is short")]
 enum Inner {
     Socket { socket: Socket, outgoing: Buffer, incoming: Buffer, waits: bool },
     Ring(UringDuplex),
