@@ -190,12 +190,12 @@ fn root_the_series_and_metrics_of_a_study_are_those_of_the_workload() {
     let mut cells = 0;
     for line in trials.lines() {
         let trial: serde_json::Value = serde_json::from_str(line).unwrap();
-        let Some(metrics) = trial["outcome"]["metrics"].as_array() else { continue };
+        let Some(metrics) = trial["outcome"]["measured"]["metrics"].as_array() else { continue };
         cells += 1;
         let names: Vec<&str> = metrics.iter().map(|metric| metric["name"].as_str().unwrap()).collect();
         assert_eq!(names[0], "latency", "the headline: {line}");
         let size = trial["factors"]["size"].as_str().unwrap();
-        let points = trial["outcome"]["series"][0]["points"].as_array().unwrap();
+        let points = trial["outcome"]["measured"]["series"][0]["points"].as_array().unwrap();
         let expected = if size == "1B" { 2 } else { 3 };
         assert_eq!(points.len(), expected, "the size and its perturbations: {line}");
     }

@@ -24,7 +24,10 @@ pub(crate) struct Link {
 }
 
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "there is one per measurement, and the path to its fields is short")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one per measurement, and the path to its fields is short"
+)]
 enum Inner {
     Socket { socket: Socket, outgoing: Buffer, incoming: Buffer, waits: bool },
     Ring(UringDuplex),
