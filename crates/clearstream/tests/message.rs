@@ -194,14 +194,16 @@ fn root_the_series_and_metrics_of_a_study_are_those_of_the_workload() {
         cells += 1;
         let names: Vec<&str> = metrics.iter().map(|metric| metric["name"].as_str().unwrap()).collect();
         assert_eq!(names[0], "latency", "the headline: {line}");
-        let size = trial["factors"]["size"].as_str().unwrap();
+        let Some(size) = trial["factors"]["size"].as_str() else { continue };
         let points = trial["outcome"]["measured"]["series"][0]["points"].as_array().unwrap();
         let expected = if size == "1B" { 2 } else { 3 };
         assert_eq!(points.len(), expected, "the size and its perturbations: {line}");
     }
-    assert_eq!(cells, 9, "three sizes by three methods");
+    assert_eq!(cells, 9 + 2, "three sizes by three methods, and a range by two");
     let page = std::fs::read_to_string(record.join("report.html")).unwrap();
-    assert!(page.contains("latency against size"), "the metric over the factor is drawn");
+    let drawn = page.matches("against size").count();
+    assert!(drawn >= 2, "the metric over the factor, and over the series of a range: {drawn}");
+    assert!(page.contains("Range: latency against size"), "one trial has all sizes");
 }
 
 const STUDY: &str = r#"schema = "clearstream.study"
@@ -221,4 +223,15 @@ perturbation = "3B"
 size = ["1B", "64B", "1KiB"]
 method = ["blocking", "busy-poll", "io-uring"]
 client-core = [0]
+[[experiment]]
+name = "range"
+title = "Range"
+workload = "message"
+figure = "curve"
+[experiment.message]
+sizes = "1B-256B"
+iterations = 20
+warm-up = "1ms"
+[experiment.factors]
+method = ["blocking", "busy-poll"]
 "#;

@@ -49,6 +49,7 @@ impl MessageArgs {
         let expected = (Message.time(&self.config).to_std() + Message.overhead().to_std())
             .min(Duration::from_secs(365 * 86_400));
         let (started, mut progress) = (Instant::now(), Progress::start(expected));
+        progress.update(expected, "connecting");
         let result = clearstream_message::run(
             &mut ends.client,
             &mut ends.server,
