@@ -14,7 +14,7 @@ use crate::{
     endpoints::{Endpoints, PathArgs},
     exit::CommandError,
     interrupt,
-    output::{self, Paint, message, progress::Progress},
+    output::{self, Paint, message, progress::Progress, quantity},
 };
 
 /// Measure latency and bandwidth of messages over TCP to another host, by message size.
@@ -58,7 +58,7 @@ impl MessageArgs {
             &stop,
             &mut |MessageEvent::Point(point)| {
                 let left = expected.saturating_sub(started.elapsed());
-                progress.update(left, &format!("{} bytes measured", point.size_bytes));
+                progress.update(left, &format!("{} measured", quantity::count(point.size_bytes, "byte")));
             },
         );
         drop(progress);

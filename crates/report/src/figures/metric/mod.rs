@@ -199,7 +199,9 @@ fn over_series(experiment: &ExperimentDigest, metric: &Metric) -> Vec<MeasuredTr
     let mut cells = BTreeMap::new();
     let mut points = Vec::new();
     for trial in experiment.measured.iter().filter(|trial| trial.complete) {
-        let Some(series) = trial.series.as_ref().filter(|series| series.name == metric.name) else { continue };
+        let Some(series) = trial.series.as_ref().filter(|series| series.name == metric.name) else {
+            continue;
+        };
         for (x, y) in &series.points {
             let next = u32::try_from(cells.len()).unwrap_or(u32::MAX);
             let cell = *cells.entry((trial.cell, x.to_bits())).or_insert(next);
