@@ -230,7 +230,7 @@ fn the_verbs_study_publishes_what_the_paper_gives_as_numbers() {
     let tcp: Vec<_> = study.experiments.iter().filter(|one| one.workload == "message").collect();
     assert!(tcp.len() >= 3, "latency, throughput, bandwidth");
     let published = tcp.iter().flat_map(|experiment| &experiment.published);
-    // Section 5: "limited to a wire speed of only 1 Gb/s". Figures have no numbers in the text.
+    // Section 4: "limited to a wire speed of only 1 Gb/s". Figures have no numbers in the text.
     let numbers: Vec<_> =
         published.filter_map(|one| Some((one.metric.as_str(), one.unit.as_str(), one.high?))).collect();
     assert_eq!(numbers, [("throughput", "Mb/s", 1000.0), ("bandwidth", "Mb/s", 1000.0)]);
