@@ -3,6 +3,7 @@
 use clearstream_control::Services;
 use clearstream_flow::FlowAgent;
 use clearstream_host::calls::HostAgent;
+use clearstream_message::MessageAgent;
 use clearstream_probe::ProbeAgent;
 use clearstream_rdma::RdmaAgent;
 use clearstream_route::wire::WireAgent;
@@ -15,6 +16,7 @@ pub fn services() -> Services {
         .with(HostAgent::default())
         .with(FlowAgent::default())
         .with(ProbeAgent::default())
+        .with(MessageAgent::default())
         .with(WireAgent::default())
         .with(RdmaAgent::default())
         .with(Plans::default())

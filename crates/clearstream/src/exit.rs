@@ -12,6 +12,7 @@ use clearstream_host::capture::CaptureError;
 use clearstream_improve::ImproveError;
 use clearstream_iwarp::verbs::{ConnectError, VerbsError};
 use clearstream_lab::{LabError, LabErrorKind};
+use clearstream_message::MessageError;
 use clearstream_netlink::NetlinkError;
 use clearstream_place::{PlaceError, steering::SteeringError};
 use clearstream_plan::PlanError;
@@ -100,6 +101,9 @@ pub enum CommandError {
     /// A configuration file.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// Messages.
+    #[error(transparent)]
+    Message(#[from] MessageError),
     /// A plan.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -183,6 +187,12 @@ impl CommandError {
                 ServeError::Panicked => ExitCode::Internal,
             },
             Self::Flow(error) => flow(error),
+            Self::Message(error) => match error {
+                MessageError::Invalid(reason) | MessageError::Failed { failure: reason, .. } => {
+                    failure(reason)
+                }
+                MessageError::Peer(error) => peer(error),
+            },
             Self::Plan(error) => plan(error),
             Self::Proof(error) => match error {
                 ProofError::Peer(error) => peer(error),

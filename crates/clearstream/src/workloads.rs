@@ -2,6 +2,7 @@
 
 use clearstream_failover::{Failover, RoutesOver};
 use clearstream_flow::{AllPairs, Flow};
+use clearstream_message::Message;
 use clearstream_probe::Probe;
 use clearstream_workload::{Inspect, Registry};
 
@@ -13,5 +14,6 @@ pub fn registry() -> Registry {
         .with(Probe)
         .with(Inspect)
         .with(Failover)
+        .with(Message)
         .with_factor(RoutesOver)
 }

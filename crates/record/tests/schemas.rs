@@ -21,6 +21,7 @@ use clearstream_schema::{
     hosts::HostsFile,
     improvement::Improvement,
     lab::LabFile,
+    message::MessageSummary,
     place::{Placement, Ranking, SteeredPorts},
     plan::Plan,
     probe::{PROBE_SUMMARY_SCHEMA, ProbeSummary},
@@ -44,7 +45,7 @@ fn schema<T: JsonSchema>() -> Value {
     SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>().to_value()
 }
 
-fn all() -> [(&'static str, Value); 25] {
+fn all() -> [(&'static str, Value); 26] {
     [
         ("all-pairs", schema::<AllPairsSummary>()),
         ("congestion-controls", schema::<CongestionControls>()),
@@ -57,6 +58,7 @@ fn all() -> [(&'static str, Value); 25] {
         ("interval", schema::<Interval>()),
         ("lab", schema::<LabFile>()),
         ("lint", schema::<LintReport>()),
+        ("message", schema::<MessageSummary>()),
         ("placement", schema::<Placement>()),
         ("plan", schema::<Plan>()),
         ("ports", schema::<SteeredPorts>()),

@@ -9,7 +9,7 @@ use clearstream_schema::{
     gateways::{GATEWAYS_SCHEMA, GatewaySummary},
     host::HostReport,
     lab::{DELAY_LINE_LIMIT_NOTICE, DelayLineStats},
-    outcome::{Metric, Outcome},
+    outcome::{self, Metric, Outcome},
     probe::{PROBE_SUMMARY_SCHEMA, ProbeSummary},
     record::{RunDocument, TrialDocument, TrialOutcome},
     study::{Experiment, Figure, WorkloadOptions},
@@ -62,6 +62,8 @@ pub(crate) struct MeasuredTrial {
     pub(crate) factors: BTreeMap<String, Value>,
     pub(crate) complete: bool,
     pub(crate) metrics: Vec<Metric>,
+    /// The drawn metric over time or size.
+    pub(crate) series: Option<outcome::Series>,
 }
 
 /// Trials with the same levels.
@@ -349,13 +351,16 @@ impl Digest {
             let reduced = GatewayTrial { cell: trial.cell, factors: trial.factors, summary };
             self.experiment(&trial.experiment).gateways.push(reduced);
         } else if !outcome.metrics.is_empty() {
-            let reduced = MeasuredTrial {
+            let experiment = self.experiment(&trial.experiment);
+            let named = experiment.spec.metric.as_deref();
+            let drawn = named.or(outcome.headline().map(|metric| metric.name.as_str()));
+            experiment.measured.push(MeasuredTrial {
                 cell: trial.cell,
                 complete: outcome.complete,
                 metrics: outcome.metrics.clone(),
+                series: outcome.series.iter().find(|series| Some(series.name.as_str()) == drawn).cloned(),
                 factors: trial.factors,
-            };
-            self.experiment(&trial.experiment).measured.push(reduced);
+            });
         } else {
             self.experiment(&trial.experiment);
         }

@@ -25,6 +25,7 @@ pub mod human;
 pub mod improvement;
 pub mod indirection;
 pub mod lab;
+pub mod message;
 pub mod outcome;
 pub mod place;
 pub mod plan;
@@ -43,4 +44,4 @@ pub mod units;
 pub mod watch;
 
 pub use exit::ExitCode;
-pub use units::{BitRate, ByteCount, CoreList, TimeSpan};
+pub use units::{BitRate, ByteCount, CoreList, SizeRange, TimeSpan};

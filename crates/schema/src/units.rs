@@ -32,6 +32,15 @@ pub struct TimeSpan(pub u64);
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct CoreList(pub Vec<u32>);
 
+/// Sizes from the smallest to the largest, as text `1B-8MiB`; one size when both are equal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SizeRange {
+    /// First size.
+    pub smallest: ByteCount,
+    /// Last size.
+    pub largest: ByteCount,
+}
+
 const KI: u64 = 1 << 10;
 const MI: u64 = 1 << 20;
 const GI: u64 = 1 << 30;
@@ -235,6 +244,33 @@ impl fmt::Display for CoreList {
     }
 }
 
+impl SizeRange {
+    /// Powers of two times the smallest size, up to the largest, which is always
+    /// there. Empty when the smallest is zero or above the largest.
+    pub fn sizes(self) -> Vec<u64> {
+        let (first, last) = (self.smallest.0, self.largest.0);
+        if first == 0 || first > last {
+            return Vec::new();
+        }
+        let doubled = std::iter::successors(Some(first), |size| size.checked_mul(2));
+        doubled.take_while(|size| *size < last).chain([last]).collect()
+    }
+}
+
+impl FromStr for SizeRange {
+    type Err = ParseUnitError;
+    fn from_str(text: &str) -> Result<Self, ParseUnitError> {
+        let (smallest, largest) = text.split_once('-').unwrap_or((text, text));
+        Ok(Self { smallest: smallest.parse()?, largest: largest.parse()? })
+    }
+}
+
+impl fmt::Display for SizeRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}-{}", self.smallest, self.largest))
+    }
+}
+
 impl TimeSpan {
     /// A span of whole seconds.
     pub const fn from_seconds(seconds: u64) -> Self {
@@ -299,6 +335,9 @@ macro_rules! stored_as_text {
 stored_as_text!(ByteCount, "Bytes with their unit", "512KiB", |n| Some(ByteCount(n)));
 stored_as_text!(BitRate, "Bits per second with their unit", "19Gb/s", |n| Some(BitRate(n)));
 stored_as_text!(TimeSpan, "Time with its unit", "17ms", |_| None);
+stored_as_text!(SizeRange, "Sizes from the smallest to the largest", "1B-8MiB", |n| {
+    Some(SizeRange { smallest: ByteCount(n), largest: ByteCount(n) })
+});
 stored_as_text!(CoreList, "Core numbers in list form", "0-3,8", |n| Some(CoreList(vec![
     u32::try_from(n).ok()?
 ])));
@@ -306,6 +345,22 @@ stored_as_text!(CoreList, "Core numbers in list form", "0-3,8", |n| Some(CoreLis
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_range_of_sizes_doubles_and_ends_at_the_largest() {
+        let range: SizeRange = "1B-8MiB".parse().unwrap();
+        assert_eq!(range.sizes().len(), 24);
+        assert_eq!((range.sizes()[0], range.sizes()[23]), (1, 8 << 20));
+        assert_eq!(range.to_string().parse(), Ok(range));
+        assert_eq!("100B-1000B".parse::<SizeRange>().unwrap().sizes(), [100, 200, 400, 800, 1000]);
+        assert_eq!("64B".parse::<SizeRange>().unwrap().sizes(), [64]);
+        for empty in ["0B-8B", "8B-4B"] {
+            assert!(empty.parse::<SizeRange>().unwrap().sizes().is_empty(), "{empty}");
+        }
+        for text in ["", "1B-", "-", "1B-2B-3B", "1..2"] {
+            assert!(text.parse::<SizeRange>().is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn reads_what_people_write() {

@@ -1,13 +1,19 @@
-//! A stream socket driven through io_uring with several transfers in flight.
+//! Stream sockets driven through io_uring: [`UringStream`] with several
+//! transfers of one direction in flight, [`UringDuplex`] with one transfer of
+//! each direction.
 //!
-//! Only the amount of data matters to a measurement, so that transfers in
-//! flight may finish in any order.
+//! Where only the amount of data matters, transfers in flight may finish in any
+//! order; a [`UringDuplex`] keeps the order of the bytes.
+
+mod duplex;
 
 use std::{
     io,
     mem::ManuallyDrop,
     os::fd::{AsRawFd, OwnedFd},
 };
+
+pub use duplex::UringDuplex;
 
 use io_uring::{IoUring, opcode, types};
 
@@ -20,6 +26,17 @@ pub enum Way {
     Send,
     /// From the socket.
     Receive,
+}
+
+/// A ring for the calling thread.
+fn ring(entries: u32) -> io::Result<IoUring> {
+    // Completions are handled when this thread asks for them, not by
+    // interrupting it (Linux 6.1; io_uring_setup(2)).
+    IoUring::builder()
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .build(entries)
+        .or_else(|_| IoUring::new(entries))
 }
 
 /// A ring with one buffer per transfer in flight.
@@ -39,13 +56,7 @@ impl UringStream {
     /// Makes a ring for `socket`, which is held as long as the ring.
     pub fn new(socket: OwnedFd, way: Way, buffers: Vec<Buffer>) -> io::Result<Self> {
         let entries = u32::try_from(buffers.len()).unwrap_or(u32::MAX).next_power_of_two();
-        // Completions are handled when this thread asks for them, not by
-        // interrupting it (Linux 6.1; io_uring_setup(2)).
-        let ring = IoUring::builder()
-            .setup_single_issuer()
-            .setup_defer_taskrun()
-            .build(entries)
-            .or_else(|_| IoUring::new(entries))?;
+        let ring = ring(entries)?;
         let asked = vec![0; buffers.len()];
         Ok(Self { ring, socket, buffers: ManuallyDrop::new(buffers), way, in_flight: 0, asked, left: 0 })
     }

@@ -5,6 +5,7 @@ pub mod fabric;
 pub mod flow;
 pub mod host;
 pub mod improve;
+pub mod message;
 pub mod place;
 pub mod probe;
 pub mod progress;

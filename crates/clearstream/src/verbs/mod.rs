@@ -7,6 +7,7 @@ pub mod flow;
 pub mod improve;
 pub mod inspect;
 pub mod lab;
+pub mod message;
 pub mod pair;
 pub mod place;
 pub mod probe;
@@ -43,6 +44,8 @@ pub enum Verb {
     Flow(Box<flow::FlowArgs>),
     /// Measure delay, loss, path MTU and hops to another host
     Probe(probe::ProbeArgs),
+    /// Measure latency and bandwidth of messages over TCP to another host, by message size
+    Message(Box<message::MessageArgs>),
     /// Say what limits the path to another host, with the evidence and what to try
     Diagnose(Box<diagnose::DiagnoseArgs>),
     /// Change what limits the path, one proven step at a time
@@ -89,6 +92,7 @@ impl Verb {
             Self::Inspect(args) => args.run(),
             Self::Flow(args) => args.run(),
             Self::Probe(args) => args.run(),
+            Self::Message(args) => args.run(),
             Self::Diagnose(args) => args.run(),
             Self::Improve(args) => args.run(),
             Self::Study(verb) => verb.run(),

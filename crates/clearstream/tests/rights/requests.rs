@@ -5,12 +5,14 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use clearstream_control::{Call, Peer, PeerError, Shutdown};
 use clearstream_flow::calls as flow;
 use clearstream_host::calls as host;
+use clearstream_message::calls as message;
 use clearstream_plan::calls as plans;
 use clearstream_probe::calls as probe;
 use clearstream_route::wire::calls as route;
 use clearstream_schema::{
     control::Cookie,
     flow::FlowConfig,
+    message::MessageConfig,
     plan::{Plan, PlanHost, Setting, Step},
     probe::ProbeConfig,
     scope::Right,
@@ -93,6 +95,19 @@ fn measuring() -> Vec<Sample> {
         Sample::of(probe::Listen { address: Some(HERE), port: None, cookie: cookie() }),
         Sample::of(probe::Run { config: probes, udp: nobody, tcp: nobody, cookie: cookie() }),
         Sample::of(probe::Close {}),
+        Sample::of(message::Listen {
+            test: 1,
+            cookie: cookie(),
+            address: Some(HERE),
+            config: MessageConfig::default(),
+        }),
+        Sample::of(message::Stop { test: 1 }),
+        Sample::of(message::Run {
+            test: 2,
+            cookie: cookie(),
+            server: nobody,
+            config: MessageConfig::default(),
+        }),
         Sample::of(clearstream_rdma::Serve { address: HERE, cookie: Some(cookie()), peer }),
     ]
 }

@@ -9,6 +9,7 @@ use std::{
 
 use clearstream_failover::{Failover, RoutesOver};
 use clearstream_flow::Flow;
+use clearstream_message::Message;
 use clearstream_probe::Probe;
 use clearstream_schema::{
     control::{Failure, FailureKind},
@@ -25,7 +26,13 @@ use serde_json::{Value, json};
 
 /// The workloads of the program.
 pub(crate) fn registry() -> Registry {
-    Registry::default().with(Flow).with(Probe).with(Inspect).with(Failover).with_factor(RoutesOver)
+    Registry::default()
+        .with(Flow)
+        .with(Probe)
+        .with(Inspect)
+        .with(Failover)
+        .with(Message)
+        .with_factor(RoutesOver)
 }
 
 /// Two hosts as a run has them.

@@ -224,6 +224,21 @@ fn published_figures_are_as_printed() {
     assert!(label.contains("8867 MB/s") && label.contains("3654 MB/s"), "{label}");
 }
 
+#[test]
+fn the_verbs_study_publishes_what_the_paper_gives_as_numbers() {
+    let study = file::load("iwarp-verbs", &registry()).unwrap();
+    let tcp: Vec<_> = study.experiments.iter().filter(|one| one.workload == "message").collect();
+    assert!(tcp.len() >= 3, "latency, throughput, bandwidth");
+    let published = tcp.iter().flat_map(|experiment| &experiment.published);
+    // Section 4: "limited to a wire speed of only 1 Gb/s". Figures have no numbers in the text.
+    let numbers: Vec<_> =
+        published.filter_map(|one| Some((one.metric.as_str(), one.unit.as_str(), one.high?))).collect();
+    assert_eq!(numbers, [("throughput", "Mb/s", 1000.0), ("bandwidth", "Mb/s", 1000.0)]);
+    for experiment in tcp {
+        assert!(experiment.factors.contains_key("method"), "{}", experiment.name);
+    }
+}
+
 /// A built-in study with a piece cut out and another put in.
 fn damaged() -> impl Strategy<Value = String> {
     let text = include_str!("../../../../studies/clearstream-40ge.toml");

@@ -39,11 +39,20 @@ struct View<'a> {
 
 /// The chosen metric as its kind says, and a table of all metrics.
 pub(crate) fn figures(experiment: &ExperimentDigest) -> Vec<Figure> {
-    let Some(view) = View::of(experiment) else { return Vec::new() };
-    let curve = match experiment.spec.figure {
+    let Some(mut view) = View::of(experiment, &experiment.measured) else { return Vec::new() };
+    let cells_vary = view.varying.clone();
+    let mut curve = match experiment.spec.figure {
         Kind::Bars | Kind::Table => None,
         _ => view.numeric_factor(),
     };
+    let expanded = over_series(experiment, view.metric);
+    if experiment.spec.figure == Kind::Curve
+        && curve.is_none()
+        && let Some(over) = View::of(experiment, &expanded)
+    {
+        curve = over.numeric_factor();
+        view = over;
+    }
     let id = identifier(&[&experiment.spec.name, &view.metric.name]);
     let (title, finding) = (view.title(curve.as_deref()), view.finding());
     let drawings = draw_both(&id, &title, &finding, |size| match &curve {
@@ -61,7 +70,7 @@ pub(crate) fn figures(experiment: &ExperimentDigest) -> Vec<Figure> {
         drawings,
         notes: Vec::new(),
         legend: legend.into_iter().chain(theirs).collect(),
-        table: table(experiment, &view.varying),
+        table: table(experiment, &cells_vary),
         published: experiment.spec.published.clone(),
         id,
         title,
@@ -70,9 +79,9 @@ pub(crate) fn figures(experiment: &ExperimentDigest) -> Vec<Figure> {
 }
 
 impl<'a> View<'a> {
-    fn of(experiment: &'a ExperimentDigest) -> Option<Self> {
+    fn of(experiment: &'a ExperimentDigest, trials: &'a [MeasuredTrial]) -> Option<Self> {
         let complete = |trial: &&MeasuredTrial| trial.complete;
-        let trials: Vec<&MeasuredTrial> = experiment.measured.iter().filter(complete).collect();
+        let trials: Vec<&MeasuredTrial> = trials.iter().filter(complete).collect();
         let named = experiment.spec.metric.as_deref();
         let pick = |trial: &&'a MeasuredTrial| match named {
             Some(name) => trial.metrics.iter().find(|metric| metric.name == name),
@@ -182,6 +191,31 @@ impl<'a> View<'a> {
         let named = lines.into_iter().enumerate();
         named.map(|(index, (label, _))| LegendItem::new(class(index), label)).collect()
     }
+}
+
+/// A trial per point of the metric's series, whose axis becomes a factor: what a
+/// curve is drawn of where one trial measures all sizes.
+fn over_series(experiment: &ExperimentDigest, metric: &Metric) -> Vec<MeasuredTrial> {
+    let mut cells = BTreeMap::new();
+    let mut points = Vec::new();
+    for trial in experiment.measured.iter().filter(|trial| trial.complete) {
+        let Some(series) = trial.series.as_ref().filter(|series| series.name == metric.name) else {
+            continue;
+        };
+        for (x, y) in &series.points {
+            let next = u32::try_from(cells.len()).unwrap_or(u32::MAX);
+            let cell = *cells.entry((trial.cell, x.to_bits())).or_insert(next);
+            let level = match series.x.unit {
+                Unit::Bytes => Value::from(ByteCount(*x as u64).to_string()),
+                _ => Value::from(*x),
+            };
+            let mut factors = trial.factors.clone();
+            factors.insert(series.x.name.clone(), level);
+            let metrics = vec![Metric { value: *y, ..metric.clone() }];
+            points.push(MeasuredTrial { cell, factors, complete: true, metrics, series: None });
+        }
+    }
+    points
 }
 
 /// Factors with more than one level.

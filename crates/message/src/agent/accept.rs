@@ -1,0 +1,271 @@
+//! The server's side of the data connection: admits the test's own, closes
+//! strangers, and is disturbed by none of them.
+
+use std::{
+    io::{self, ErrorKind, Read, Write},
+    net::{IpAddr, SocketAddr},
+    time::{Duration, Instant},
+};
+
+use clearstream_schema::{
+    control::{Failure, FailureKind},
+    failure::limit,
+    message::MessageConfig,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use socket2::Socket;
+
+use super::socket;
+use crate::{
+    failure,
+    preamble::{ADMITTED, PREAMBLE_BYTES, Secret},
+};
+
+/// A connection without a whole preamble is closed after this.
+const PREAMBLE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Connections that may wait for their preamble; then the oldest is closed.
+const PENDING_MAX: usize = 32;
+/// Maximum wait for the client.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(15);
+/// Interval of checks of the stop flag.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A listening data socket.
+#[derive(Debug)]
+pub(super) struct Listener {
+    socket: Socket,
+    address: SocketAddr,
+    secret: Secret,
+    pending: Vec<Pending>,
+}
+
+/// A connection without a whole preamble.
+#[derive(Debug)]
+struct Pending {
+    socket: Socket,
+    preamble: Vec<u8>,
+    until: Instant,
+}
+
+enum Progress {
+    Incomplete,
+    Complete,
+    Closed,
+}
+
+impl Listener {
+    /// Binds and listens; buffers pass to the accepted socket.
+    pub(super) fn open(
+        config: &MessageConfig,
+        address: Option<IpAddr>,
+        secret: Secret,
+    ) -> Result<Self, Failure> {
+        let (socket, address) = socket::listen(config, address)?;
+        Ok(Self { socket, address, secret, pending: Vec::new() })
+    }
+
+    /// Where it listens.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Waits for the client; `None` when stopped before.
+    pub(super) fn accept(mut self, is_stopped: impl Fn() -> bool) -> Result<Option<Socket>, Failure> {
+        let until = Instant::now() + CLIENT_TIMEOUT;
+        while Instant::now() < until {
+            if is_stopped() {
+                return Ok(None);
+            }
+            self.wait();
+            self.take_connections()?;
+            if let Some(socket) = self.admit() {
+                return Ok(Some(socket));
+            }
+        }
+        let message = format!(
+            "no client connected within {} s: is the data port reachable through firewalls (choose it with port)?",
+            CLIENT_TIMEOUT.as_secs()
+        );
+        Err(failure(FailureKind::Connection, message))
+    }
+
+    fn wait(&self) {
+        let sockets = std::iter::once(&self.socket).chain(self.pending.iter().map(|pending| &pending.socket));
+        let mut polled: Vec<PollFd<'_>> = sockets.map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
+        let timeout = Timespec { tv_sec: 0, tv_nsec: POLL_INTERVAL.subsec_nanos().into() };
+        // An interruption is as good as a timeout.
+        let _ = poll(&mut polled, Some(&timeout));
+    }
+
+    fn take_connections(&mut self) -> Result<(), Failure> {
+        // Bounded, so that a flood of connections does not keep us from those
+        // that are here.
+        for _ in 0..PENDING_MAX {
+            let socket = match self.socket.accept() {
+                Ok((socket, _)) => socket,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if limit(&error).is_some() => {
+                    return Err(Failure::of_system("accept the data connection", &error));
+                }
+                // It concerns the connection that was to be accepted.
+                Err(_) => return Ok(()),
+            };
+            if socket.set_nonblocking(true).is_err() {
+                continue;
+            }
+            if self.pending.len() >= PENDING_MAX {
+                self.pending.remove(0);
+            }
+            let until = Instant::now() + PREAMBLE_TIMEOUT;
+            self.pending.push(Pending { socket, preamble: Vec::with_capacity(PREAMBLE_BYTES), until });
+        }
+        Ok(())
+    }
+
+    /// The first connection whose preamble is the test's; strangers are closed.
+    fn admit(&mut self) -> Option<Socket> {
+        let now = Instant::now();
+        for mut pending in std::mem::take(&mut self.pending) {
+            match pending.read() {
+                Progress::Incomplete if now < pending.until => self.pending.push(pending),
+                Progress::Complete if self.secret.admits(&pending.preamble) => {
+                    let mut socket = pending.socket;
+                    if socket.set_nonblocking(false).is_ok() && socket.write_all(&[ADMITTED]).is_ok() {
+                        return Some(socket);
+                    }
+                }
+                Progress::Incomplete | Progress::Complete | Progress::Closed => {}
+            }
+        }
+        None
+    }
+}
+
+impl Pending {
+    fn read(&mut self) -> Progress {
+        let mut bytes = [0; PREAMBLE_BYTES];
+        let missing = PREAMBLE_BYTES - self.preamble.len();
+        match self.socket.read(&mut bytes[..missing]) {
+            Ok(0) => Progress::Closed,
+            Ok(length) => {
+                self.preamble.extend_from_slice(&bytes[..length]);
+                if length == missing { Progress::Complete } else { Progress::Incomplete }
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                Progress::Incomplete
+            }
+            Err(_) => Progress::Closed,
+        }
+    }
+}
+
+/// Maximum time of a connection's handshake, and of the server's reply to the
+/// preamble.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The client's side: connects and waits until the server has admitted it.
+pub(super) fn connect(config: &MessageConfig, server: SocketAddr, secret: Secret) -> Result<Socket, Failure> {
+    let mut socket = socket::open(config, server.ip())?;
+    socket.connect_timeout(&server.into(), CONNECT_TIMEOUT).map_err(|error| {
+        let kind = match error.kind() {
+            ErrorKind::NetworkUnreachable
+            | ErrorKind::HostUnreachable
+            | ErrorKind::NetworkDown
+            | ErrorKind::TimedOut
+            | ErrorKind::PermissionDenied
+            | ErrorKind::InvalidInput => FailureKind::Unreachable,
+            _ => FailureKind::Connection,
+        };
+        failure(kind, format!("no connection to {server}: {error}"))
+    })?;
+    let lost = |error: io::Error| {
+        let message = match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                format!("{server} took the connection but does not reply: what listens there?")
+            }
+            _ => format!("{server} closed the connection: {error}"),
+        };
+        failure(FailureKind::Connection, message)
+    };
+    socket.set_read_timeout(Some(CONNECT_TIMEOUT)).map_err(lost)?;
+    socket.write_all(&secret.preamble()).map_err(lost)?;
+    let mut reply = [0];
+    socket.read_exact(&mut reply).map_err(lost)?;
+    if reply != [ADMITTED] {
+        return Err(lost(ErrorKind::InvalidData.into()));
+    }
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        net::{Ipv4Addr, TcpStream},
+        thread,
+    };
+
+    use clearstream_schema::control::Cookie;
+
+    use super::*;
+
+    fn secret() -> Secret {
+        Secret::parse(&Cookie("00112233445566778899aabbccddeeff".into())).unwrap()
+    }
+
+    fn listener() -> Listener {
+        Listener::open(&MessageConfig::default(), Some(Ipv4Addr::LOCALHOST.into()), secret()).unwrap()
+    }
+
+    fn is_closed(mut stream: TcpStream) -> bool {
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        // A close with unread bytes is a reset.
+        match stream.read(&mut [0]) {
+            Ok(count) => count == 0,
+            Err(error) => error.kind() == ErrorKind::ConnectionReset,
+        }
+    }
+
+    #[test]
+    fn the_client_is_admitted_among_strangers() {
+        let listener = listener();
+        let address = listener.address();
+        let accepting = thread::spawn(move || listener.accept(|| false).unwrap().is_some());
+        let silent: Vec<TcpStream> =
+            (0..PENDING_MAX + 10).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let mut wrong = TcpStream::connect(address).unwrap();
+        wrong.write_all(&[b'G'; 1000]).unwrap();
+        assert!(is_closed(wrong), "without a reply");
+        let config = MessageConfig::default();
+        connect(&config, address, secret()).unwrap();
+        assert!(accepting.join().unwrap());
+        drop(silent);
+    }
+
+    #[test]
+    fn a_stop_ends_the_wait_and_a_port_in_use_is_named() {
+        let first = listener();
+        let port = first.address().port();
+        let config = MessageConfig { port: Some(port), ..MessageConfig::default() };
+        let failure = Listener::open(&config, Some(Ipv4Addr::LOCALHOST.into()), secret()).unwrap_err();
+        assert_eq!(failure.kind, FailureKind::InUse);
+        assert!(failure.message.contains(&port.to_string()), "{failure}");
+        assert!(first.accept(|| true).unwrap().is_none());
+    }
+
+    #[test]
+    fn nobody_and_another_program_are_distinguished() {
+        let other = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = other.local_addr().unwrap();
+        let greeting = thread::spawn(move || {
+            let (mut stream, _) = other.accept().unwrap();
+            stream.write_all(b"SSH-2.0").unwrap();
+        });
+        let config = MessageConfig::default();
+        let failure = connect(&config, address, secret()).unwrap_err();
+        assert!(failure.message.contains("closed the connection"), "{failure}");
+        greeting.join().unwrap();
+        let failure = connect(&config, address, secret()).unwrap_err();
+        assert_eq!(failure.kind, FailureKind::Connection);
+        assert!(failure.message.contains("no connection to"), "{failure}");
+    }
+}

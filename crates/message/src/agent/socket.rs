@@ -1,0 +1,118 @@
+//! Data sockets: options that must be set before they connect or listen, and
+//! what the kernel made of them.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    time::Duration,
+};
+
+use clearstream_schema::{
+    ByteCount,
+    control::{Failure, FailureKind},
+    flow::Notice,
+    message::{MessageConfig, MessageSideSettings},
+};
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
+
+use crate::failure;
+
+/// A connection whose peer vanished is given up after about twice this.
+const SILENCE: Duration = Duration::from_secs(5);
+/// Maximum time that data may stay unacknowledged (`TCP_USER_TIMEOUT`).
+const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
+
+fn step<'a>(what: &'a str) -> impl Fn(io::Error) -> Failure + 'a {
+    move |error| Failure::of_system(what, &error)
+}
+
+/// A TCP socket for this family, not yet bound. Buffers are set here because
+/// the window scale is fixed at the handshake (RFC 7323 section 2.2).
+pub(super) fn open(config: &MessageConfig, family: IpAddr) -> Result<Socket, Failure> {
+    let domain = if family.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
+    let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP)).map_err(step("make a socket"))?;
+    socket.set_reuse_address(true).map_err(step("set SO_REUSEADDR"))?;
+    let size = |bytes: ByteCount| usize::try_from(bytes.0).unwrap_or(usize::MAX).min(i32::MAX as usize);
+    if let Some(bytes) = config.send_buffer {
+        socket.set_send_buffer_size(size(bytes)).map_err(step("set SO_SNDBUF"))?;
+    }
+    if let Some(bytes) = config.receive_buffer {
+        socket.set_recv_buffer_size(size(bytes)).map_err(step("set SO_RCVBUF"))?;
+    }
+    let keepalive =
+        TcpKeepalive::new().with_time(SILENCE).with_interval(Duration::from_secs(1)).with_retries(3);
+    socket.set_tcp_keepalive(&keepalive).map_err(step("set SO_KEEPALIVE"))?;
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED)).map_err(step("set TCP_USER_TIMEOUT"))?;
+    Ok(socket)
+}
+
+/// A listening socket at the address, or at any where the host does not have it
+/// itself (address translation): strangers lack the cookie.
+pub(super) fn listen(
+    config: &MessageConfig,
+    address: Option<IpAddr>,
+) -> Result<(Socket, SocketAddr), Failure> {
+    let port = config.port.unwrap_or(0);
+    let any: IpAddr = match address {
+        Some(IpAddr::V6(_)) => Ipv6Addr::UNSPECIFIED.into(),
+        Some(IpAddr::V4(_)) | None => Ipv4Addr::UNSPECIFIED.into(),
+    };
+    let socket = open(config, any)?;
+    let bind = |address| socket.bind(&SocketAddr::new(address, port).into());
+    let in_use = |error: io::Error| match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            failure(FailureKind::InUse, format!("port {port} is in use on this host: choose another port"))
+        }
+        io::ErrorKind::PermissionDenied => failure(
+            FailureKind::Unsupported,
+            format!("port {port} is reserved for root: choose a port above 1023"),
+        ),
+        _ => Failure::of_system("listen for the data connection", &error),
+    };
+    match bind(address.unwrap_or(any)) {
+        Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => bind(any),
+        result => result,
+    }
+    .and_then(|()| socket.listen(64))
+    .and_then(|()| socket.set_nonblocking(true))
+    .map_err(in_use)?;
+    let bound = socket.local_addr().map_err(step("read the socket's address"))?;
+    let bound =
+        bound.as_socket().ok_or_else(|| failure(FailureKind::Internal, "the socket has no IP address"))?;
+    Ok((socket, bound))
+}
+
+/// Applies what holds from the first message on, and reads what is effective.
+pub(super) fn settle(socket: &Socket, config: &MessageConfig) -> Result<MessageSideSettings, Failure> {
+    socket.set_nonblocking(false).map_err(step("make the socket blocking"))?;
+    socket.set_read_timeout(None).map_err(step("clear SO_RCVTIMEO"))?;
+    socket.set_tcp_nodelay(!config.nagle).map_err(step("set TCP_NODELAY"))?;
+    let name = socket.tcp_congestion().ok();
+    Ok(MessageSideSettings {
+        send_buffer_bytes: socket.send_buffer_size().ok().map(|bytes| bytes as u64),
+        receive_buffer_bytes: socket.recv_buffer_size().ok().map(|bytes| bytes as u64),
+        no_delay: socket.tcp_nodelay().ok(),
+        congestion_control: name.map(|name| String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned()),
+        segment_bytes: socket.tcp_mss().ok(),
+        core: None,
+    })
+}
+
+/// Requested buffers that the kernel capped (socket(7): `rmem_max`, `wmem_max`;
+/// it doubles what is set, for its bookkeeping).
+pub(super) fn capped(config: &MessageConfig, settings: &MessageSideSettings) -> Vec<Notice> {
+    let buffers = [
+        ("send-buffer", "net.core.wmem_max", config.send_buffer, settings.send_buffer_bytes),
+        ("receive-buffer", "net.core.rmem_max", config.receive_buffer, settings.receive_buffer_bytes),
+    ];
+    let notices = buffers.into_iter().filter_map(|(option, sysctl, requested, effective)| {
+        let (requested, effective) = (requested?.0, effective? / 2);
+        (effective < requested).then(|| Notice {
+            id: format!("{option}-capped"),
+            message: format!(
+                "{option}: {requested} bytes requested, {effective} effective; {sysctl} is the limit"
+            ),
+        })
+    });
+    notices.collect()
+}

@@ -1,0 +1,116 @@
+//! What a controller calls at both agents of a measurement, and what the
+//! client's agent sends while it runs.
+
+use std::net::{IpAddr, SocketAddr};
+
+use clearstream_control::{Call, CallEvent, Delivery, Done};
+use clearstream_schema::{
+    control::{Cookie, Failure},
+    flow::Notice,
+    message::{MessageConfig, MessagePoint, MessageSideSettings},
+    scope::Right,
+};
+use serde::{Deserialize, Serialize};
+
+/// Waits for the data connection and serves the client's iterations.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Listen {
+    /// Test number, chosen by the controller.
+    pub test: u64,
+    /// Cookie of the data connection.
+    pub cookie: Cookie,
+    /// Address to bind; any when absent.
+    pub address: Option<IpAddr>,
+    /// The whole measurement; each side takes what concerns it.
+    pub config: MessageConfig,
+}
+
+impl Call for Listen {
+    const NAME: &'static str = "message-listen";
+    const NEEDS: Right = Right::Measure;
+    type Reply = Listening;
+}
+
+/// Where the server waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listening {
+    /// Address and port of the data socket.
+    pub address: SocketAddr,
+}
+
+/// Connects and measures; the reply comes when the server has admitted the
+/// connection, [`Finished`] when all sizes are measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Test number, chosen by the controller.
+    pub test: u64,
+    /// Cookie of the data connection.
+    pub cookie: Cookie,
+    /// Where the server waits.
+    pub server: SocketAddr,
+    /// The whole measurement; each side takes what concerns it.
+    pub config: MessageConfig,
+}
+
+impl Call for Run {
+    const NAME: &'static str = "message-run";
+    const NEEDS: Right = Right::Measure;
+    type Reply = Done;
+}
+
+/// Ends this side's part, early or after its end; replied to when its thread
+/// has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stop {
+    /// Test number.
+    pub test: u64,
+}
+
+impl Call for Stop {
+    const NAME: &'static str = "message-stop";
+    const NEEDS: Right = Right::Measure;
+    type Reply = Side;
+}
+
+/// One side after its end.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Side {
+    /// Effective settings.
+    #[serde(default)]
+    pub settings: MessageSideSettings,
+    /// Lost capabilities and the like.
+    #[serde(default)]
+    pub notices: Vec<Notice>,
+    /// Why it ended early, if not because it was stopped.
+    #[serde(default)]
+    pub failure: Option<Failure>,
+    /// The failure is that the peer closed the connection: the peer has the reason.
+    #[serde(default)]
+    pub peer_closed: bool,
+}
+
+/// One size is measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SizeMeasured {
+    /// Test number.
+    pub test: u64,
+    /// What was measured.
+    pub point: MessagePoint,
+}
+
+impl CallEvent for SizeMeasured {
+    const NAME: &'static str = "message-size-measured";
+    const DELIVERY: Delivery = Delivery::Queued;
+}
+
+/// The client has measured all sizes, or has failed; [`Stop`] returns which.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finished {
+    /// Test number.
+    pub test: u64,
+}
+
+impl CallEvent for Finished {
+    const NAME: &'static str = "message-finished";
+    const DELIVERY: Delivery = Delivery::Queued;
+}

@@ -1,0 +1,103 @@
+//! Contents of messages: what is sent, and whether that is what was received.
+
+use super::EngineError;
+
+/// Messages of one size in both directions of one side.
+#[derive(Debug)]
+pub(crate) struct Traffic {
+    /// The side whose pattern is sent; `None` without verification.
+    side: Option<u8>,
+    sent: u64,
+    received: u64,
+}
+
+/// A byte of a message. Differs by side, message and position, so that a
+/// message of the wrong side, order or offset is found.
+fn byte(side: u8, message: u64, position: usize) -> u8 {
+    let mixed = (position as u64 ^ message.rotate_left(32) ^ u64::from(side) << 63)
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 56) as u8
+}
+
+impl Traffic {
+    /// Contents do not matter.
+    pub(crate) fn plain() -> Self {
+        Self { side: None, sent: 0, received: 0 }
+    }
+
+    /// Contents are the pattern of this side (0 or 1), and those received must be
+    /// that of the other one.
+    pub(crate) fn verified(side: u8) -> Self {
+        Self { side: Some(side), ..Self::plain() }
+    }
+
+    /// Messages received.
+    pub(crate) fn received_count(&self) -> u64 {
+        self.received
+    }
+
+    /// Makes the next message to send.
+    #[inline]
+    pub(crate) fn fill(&mut self, message: &mut [u8]) {
+        if let Some(side) = self.side {
+            for (position, place) in message.iter_mut().enumerate() {
+                *place = byte(side, self.sent, position);
+            }
+        }
+        self.sent += 1;
+    }
+
+    /// Counts a message received, and compares it where contents matter.
+    ///
+    /// # Errors
+    /// [`EngineError::Damaged`] with the first byte that differs.
+    #[inline]
+    pub(crate) fn check(&mut self, message: &[u8]) -> Result<(), EngineError> {
+        let number = self.received;
+        self.received += 1;
+        let Some(side) = self.side else { return Ok(()) };
+        let expected = |position| byte(side ^ 1, number, position);
+        match message.iter().enumerate().find(|(position, found)| **found != expected(*position)) {
+            None => Ok(()),
+            Some((position, found)) => Err(EngineError::Damaged {
+                message: number,
+                size: message.len(),
+                position,
+                found: *found,
+                expected: expected(position),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn another_side_order_or_offset_is_found() {
+        let (mut one, mut message) = (Traffic::verified(0), vec![0; 64]);
+        one.fill(&mut message);
+        Traffic::verified(1).check(&message).unwrap();
+        assert!(Traffic::verified(0).check(&message).is_err(), "its own message");
+        assert!(Traffic::verified(1).check(&message[1..]).is_err(), "a byte late");
+        one.fill(&mut message);
+        assert!(Traffic::verified(1).check(&message).is_err(), "the second one first");
+    }
+
+    proptest! {
+        #[test]
+        fn a_changed_byte_is_named(size in 1usize..2000, at in any::<prop::sample::Index>(), by in 1u8..) {
+            let mut message = vec![0; size];
+            Traffic::verified(1).fill(&mut message);
+            let place = at.index(size);
+            message[place] ^= by;
+            let error = Traffic::verified(0).check(&message).unwrap_err();
+            let found_there = matches!(error, EngineError::Damaged { position, message: 0, .. } if position == place);
+            prop_assert!(found_there, "{error}");
+            Traffic::plain().check(&message).unwrap();
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The workload `message`: latency or bandwidth by message size between the
+//! host that connects and the one that listens.
+
+use clearstream_schema::{
+    TimeSpan,
+    control::Failure,
+    message::{MessageConfig, MessageKind},
+    outcome::{Metric, Outcome, Unit},
+};
+use clearstream_workload::{CLIENT, Context, Event, Placement, SERVER, Sample, TrialError, Workload};
+
+use crate::{MessageError, MessageEvent, check::check, run};
+
+/// The workload.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Message;
+
+/// Time assumed for a round trip, beside that of its bytes.
+const ASSUMED_ROUND_TRIP_NS: u64 = 100_000;
+/// Rate assumed for the time of a number of iterations.
+const ASSUMED_BYTES_PER_SECOND: u64 = 1_250_000_000;
+
+impl Workload for Message {
+    type Config = MessageConfig;
+
+    fn name(&self) -> &'static str {
+        "message"
+    }
+
+    fn title(&self) -> &'static str {
+        "Latency and bandwidth of messages over TCP, by size"
+    }
+
+    fn check(&self, config: &MessageConfig) -> Result<(), Failure> {
+        check(config)
+    }
+
+    fn time(&self, config: &MessageConfig) -> TimeSpan {
+        let messages = match config.kind {
+            MessageKind::PingPong => 2,
+            MessageKind::Stream => u64::from(config.window),
+            MessageKind::Bidirectional => 2 * u64::from(config.window),
+        };
+        let of_size = |bytes: u64| match config.iterations {
+            None => config.duration.0,
+            Some(iterations) => {
+                let transfer = u128::from(bytes) * u128::from(messages) * 1_000_000_000
+                    / u128::from(ASSUMED_BYTES_PER_SECOND);
+                let transfer = u64::try_from(transfer).unwrap_or(u64::MAX);
+                iterations.saturating_mul(transfer.saturating_add(ASSUMED_ROUND_TRIP_NS))
+            }
+        };
+        let sizes = config.message_sizes();
+        let all = sizes.iter().map(|size| of_size(size.bytes).saturating_add(config.warm_up.0));
+        TimeSpan(all.fold(0, u64::saturating_add))
+    }
+
+    fn overhead(&self) -> TimeSpan {
+        // Two agents, two threads and a connection.
+        TimeSpan::from_millis(300)
+    }
+
+    fn placement(&self, _: &MessageConfig, option: &str) -> Option<Placement> {
+        match option {
+            "client-core" => Some(Placement { roles: vec![CLIENT], receives: true }),
+            "server-core" => Some(Placement { roles: vec![SERVER], receives: true }),
+            _ => None,
+        }
+    }
+
+    fn receivers(&self, config: &MessageConfig) -> Vec<&'static str> {
+        match config.kind {
+            MessageKind::Stream => vec![SERVER],
+            MessageKind::PingPong | MessageKind::Bidirectional => vec![CLIENT, SERVER],
+        }
+    }
+
+    fn run(&self, context: &mut Context<'_, '_>, config: &MessageConfig) -> Result<Outcome, TrialError> {
+        let (client, server) = context.hosts.client_and_server()?;
+        let address =
+            server.address.ok_or_else(|| TrialError::internal("the server's address is not known"))?;
+        let on_event = &mut *context.on_event;
+        let mut broken = None;
+        let summary =
+            run(client.peer, server.peer, address, config, context.stop, &mut |MessageEvent::Point(
+                point,
+            )| {
+                // Latencies of different sizes are no series over time.
+                let latency = point.latency.filter(|_| config.size.is_some() && !point.is_perturbed);
+                let headline =
+                    latency.map(|it| Metric::lower("latency", Unit::Nanoseconds, it.p50_ns as f64));
+                match Sample::new(&point, headline) {
+                    Ok(sample) => on_event(Event::Sample(sample)),
+                    Err(error) => broken = Some(error),
+                }
+            });
+        match broken {
+            Some(error) => Err(error.into()),
+            None => Ok(summary?.outcome()?),
+        }
+    }
+}
+
+impl From<MessageError> for TrialError {
+    fn from(error: MessageError) -> Self {
+        match error {
+            MessageError::Invalid(failure) => failure.into(),
+            MessageError::Peer(error) => error.into(),
+            MessageError::Failed { name, failure } => {
+                Failure { kind: failure.kind, message: format!("{name}: {}", failure.message) }.into()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_is_that_of_every_size() {
+        let range = MessageConfig { sizes: "1B-16B".parse().unwrap(), ..MessageConfig::default() };
+        // Ten sizes with their perturbations, 200 ms and 20 ms of warm-up each.
+        assert_eq!(Workload::time(&Message, &range), TimeSpan::from_millis(2200));
+        let counted = MessageConfig { iterations: Some(100), ..range };
+        let time = Workload::time(&Message, &counted);
+        assert!(time > TimeSpan::from_millis(300) && time < TimeSpan::from_millis(400), "{time}");
+        let endless = MessageConfig { iterations: Some(u64::MAX), ..counted };
+        assert_eq!(Workload::time(&Message, &endless), TimeSpan(u64::MAX));
+    }
+
+    #[test]
+    fn cores_are_those_of_one_side() {
+        let roles = |option: &str| {
+            Workload::placement(&Message, &MessageConfig::default(), option).map(|found| found.roles)
+        };
+        assert_eq!(roles("client-core"), Some(vec![CLIENT]));
+        assert_eq!(roles("server-core"), Some(vec![SERVER]));
+        assert_eq!(roles("window"), None);
+    }
+}

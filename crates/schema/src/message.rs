@@ -1,0 +1,199 @@
+//! Messages over TCP: what can be requested, and what one measurement returns.
+
+mod facts;
+
+pub use facts::*;
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{ByteCount, SizeRange, TimeSpan};
+
+/// Perturbation of a range of sizes when none is requested: that of NetPIPE.
+pub const DEFAULT_PERTURBATION_BYTES: u64 = 3;
+
+/// Traffic pattern.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+#[serde(rename_all = "kebab-case")]
+pub enum MessageKind {
+    /// One message at a time, to and fro: latency and block throughput.
+    #[default]
+    PingPong,
+    /// Windows of messages from client to server, each window acknowledged: bandwidth.
+    Stream,
+    /// The same in both directions at once: sum of both bandwidths.
+    Bidirectional,
+}
+
+/// How a thread transfers and waits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+#[serde(rename_all = "kebab-case")]
+pub enum MessageMethod {
+    /// `send` and `recv` that sleep.
+    #[default]
+    Blocking,
+    /// `send` and `recv` with `MSG_DONTWAIT`, repeated until they succeed: both sides use a whole core.
+    BusyPoll,
+    /// `io_uring`: submissions that sleep until they are complete.
+    IoUring,
+}
+
+/// A measurement as requested. Keys, options and their defaults are these lines.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[cfg_attr(feature = "cli", derive(clap::Args))]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct MessageConfig {
+    /// Traffic pattern
+    #[cfg_attr(feature = "cli", arg(long, value_enum, default_value_t = MessageConfig::default().kind))]
+    pub kind: MessageKind,
+    /// One message size instead of a range
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, short = 's', value_name = "BYTES", conflicts_with = "sizes"))]
+    pub size: Option<ByteCount>,
+    /// Message sizes: powers of two times the smallest, up to the largest
+    #[cfg_attr(feature = "cli", arg(long, value_name = "FROM-TO", default_value_t = MessageConfig::default().sizes))]
+    pub sizes: SizeRange,
+    /// Also measure every size with so many bytes less and more, as NetPIPE does (default: 3B for a range, none for one size)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "BYTES"))]
+    pub perturbation: Option<ByteCount>,
+    /// Messages in flight before the receiver acknowledges them (stream, bidirectional)
+    #[cfg_attr(feature = "cli", arg(long, short = 'w', value_name = "COUNT", default_value_t = MessageConfig::default().window))]
+    pub window: u32,
+    /// How both sides transfer and wait
+    #[cfg_attr(feature = "cli", arg(long, value_enum, default_value_t = MessageConfig::default().method))]
+    pub method: MessageMethod,
+    /// How long to measure each size, after its warm-up
+    #[cfg_attr(feature = "cli", arg(long, short = 't', value_name = "TIME", default_value_t = MessageConfig::default().duration))]
+    pub duration: TimeSpan,
+    /// Round trips or windows per size instead of a time
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, short = 'n', value_name = "COUNT", conflicts_with = "duration"))]
+    pub iterations: Option<u64>,
+    /// Leading part of each size that does not count
+    #[cfg_attr(feature = "cli", arg(long, short = 'O', value_name = "TIME", default_value_t = MessageConfig::default().warm_up))]
+    pub warm_up: TimeSpan,
+    /// Check every byte received against a pattern (costs time that is measured)
+    #[cfg_attr(feature = "cli", arg(long))]
+    pub verify: bool,
+    /// Leave Nagle's algorithm on (RFC 896) instead of setting `TCP_NODELAY`
+    #[cfg_attr(feature = "cli", arg(long))]
+    pub nagle: bool,
+    /// Send buffer of both sides (`SO_SNDBUF`); autotuned when absent
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "BYTES"))]
+    pub send_buffer: Option<ByteCount>,
+    /// Receive buffer of both sides (`SO_RCVBUF`); autotuned when absent
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "BYTES"))]
+    pub receive_buffer: Option<ByteCount>,
+    /// Core of the client's thread
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "CORE"))]
+    pub client_core: Option<u32>,
+    /// Core of the server's thread
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "CORE"))]
+    pub server_core: Option<u32>,
+    /// Port of the server's data socket, for firewalls (default: any free one)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..)))]
+    pub port: Option<u16>,
+}
+
+impl Default for MessageConfig {
+    fn default() -> Self {
+        Self {
+            kind: MessageKind::default(),
+            size: None,
+            sizes: SizeRange { smallest: ByteCount(1), largest: ByteCount(8 << 20) },
+            perturbation: None,
+            window: 64,
+            method: MessageMethod::default(),
+            duration: TimeSpan::from_millis(200),
+            iterations: None,
+            warm_up: TimeSpan::from_millis(20),
+            verify: false,
+            nagle: false,
+            send_buffer: None,
+            receive_buffer: None,
+            client_core: None,
+            server_core: None,
+            port: None,
+        }
+    }
+}
+
+/// A message size to measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MessageSize {
+    /// Bytes of a message.
+    pub bytes: u64,
+    /// A size less or plus the perturbation.
+    pub is_perturbed: bool,
+}
+
+impl MessageConfig {
+    /// Bytes by which sizes are perturbed; 0 for none.
+    pub fn perturbation_bytes(&self) -> u64 {
+        let default = if self.size.is_some() { 0 } else { DEFAULT_PERTURBATION_BYTES };
+        self.perturbation.map_or(default, |bytes| bytes.0)
+    }
+
+    /// Every size to measure, ascending, none twice.
+    pub fn message_sizes(&self) -> Vec<MessageSize> {
+        let requested = self.size.map_or_else(|| self.sizes.sizes(), |size| vec![size.0]);
+        let by = self.perturbation_bytes();
+        let mut sizes: BTreeMap<u64, bool> = requested.iter().map(|size| (*size, false)).collect();
+        if by > 0 {
+            for size in requested {
+                let less = size.checked_sub(by).filter(|less| *less > 0);
+                for perturbed in less.into_iter().chain([size.saturating_add(by)]) {
+                    sizes.entry(perturbed).or_insert(true);
+                }
+            }
+        }
+        sizes.into_iter().map(|(bytes, is_perturbed)| MessageSize { bytes, is_perturbed }).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(config: &MessageConfig) -> Vec<u64> {
+        config.message_sizes().iter().map(|size| size.bytes).collect()
+    }
+
+    #[test]
+    fn sizes_are_perturbed_as_netpipe_does_and_none_comes_twice() {
+        let range = MessageConfig { sizes: "1B-16B".parse().unwrap(), ..MessageConfig::default() };
+        // 1 - 3 and 2 - 3 are no sizes; 4 - 3 and 1 + 3 are sizes of their own.
+        assert_eq!(bytes(&range), [1, 2, 4, 5, 7, 8, 11, 13, 16, 19]);
+        let perturbed: Vec<u64> =
+            range.message_sizes().iter().filter(|size| size.is_perturbed).map(|size| size.bytes).collect();
+        assert_eq!(perturbed, [5, 7, 11, 13, 19]);
+        let plain = MessageConfig { perturbation: Some(ByteCount(0)), ..range };
+        assert_eq!(bytes(&plain), [1, 2, 4, 8, 16]);
+        let one = MessageConfig { size: Some(ByteCount(64)), ..plain.clone() };
+        assert_eq!(bytes(&one), [64]);
+        let three = MessageConfig { perturbation: Some(ByteCount(3)), ..one };
+        assert_eq!(bytes(&three), [61, 64, 67]);
+        assert_eq!(bytes(&MessageConfig { size: Some(ByteCount(64)), ..MessageConfig::default() }), [64]);
+    }
+
+    #[test]
+    fn options_are_read_as_a_study_writes_them() {
+        let text = r#"{"kind": "ping-pong", "sizes": "64B-1KiB", "method": "busy-poll", "client-core": 1}"#;
+        let config: MessageConfig = serde_json::from_str(text).unwrap();
+        assert_eq!((config.method, config.client_core), (MessageMethod::BusyPoll, Some(1)));
+        assert_eq!(config.sizes.sizes(), [64, 128, 256, 512, 1024]);
+        let again = serde_json::to_value(&config).unwrap();
+        assert_eq!(serde_json::from_value::<MessageConfig>(again).unwrap(), config);
+        assert!(serde_json::from_str::<MessageConfig>(r#"{"seize": "1B"}"#).is_err());
+    }
+}

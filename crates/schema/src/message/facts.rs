@@ -1,0 +1,295 @@
+//! What a measurement of messages returns.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{MessageConfig, MessageKind};
+use crate::{
+    flow::Notice,
+    outcome::{Axis, Metric, Outcome, Series, SettingValue, Unit},
+};
+
+/// Name of the format of [`MessageSummary`].
+pub const MESSAGE_SCHEMA: &str = "clearstream.message";
+
+/// One-way latency: half of a round trip.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MessageLatency {
+    /// Shortest.
+    pub min_ns: u64,
+    /// Mean.
+    pub mean_ns: u64,
+    /// Median.
+    pub p50_ns: u64,
+    /// 99th percentile (nearest rank).
+    pub p99_ns: u64,
+    /// Longest.
+    pub max_ns: u64,
+}
+
+/// What was measured with one message size.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MessagePoint {
+    /// Size of a message.
+    pub size_bytes: u64,
+    /// The size is a requested one less or plus the perturbation.
+    #[serde(default)]
+    pub is_perturbed: bool,
+    /// Round trips (ping-pong) or windows, warm-up not included.
+    pub iteration_count: u64,
+    /// Messages that the server's application received, as the server counted them.
+    pub server_received_count: u64,
+    /// Messages that the client's application received.
+    pub client_received_count: u64,
+    /// Time of all iterations at the client, until the last acknowledgement.
+    pub elapsed_ns: u64,
+    /// One-way latency (ping-pong).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<MessageLatency>,
+    /// Size / mean one-way latency, as NetPIPE computes the throughput of a block (ping-pong).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throughput_bps: Option<f64>,
+    /// Bits that reached the receiving applications per second of `elapsed_ns`, all directions
+    /// (stream, bidirectional).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth_bps: Option<f64>,
+    /// Messages that reached the receiving applications per second, all directions
+    /// (stream, bidirectional).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message_rate_per_second: Option<f64>,
+    /// CPU time of the client's thread / elapsed time.
+    pub client_cpu_ratio: f64,
+    /// CPU time of the server's thread / elapsed time.
+    pub server_cpu_ratio: f64,
+}
+
+/// Effective settings of one side.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MessageSideSettings {
+    /// `SO_SNDBUF` as the kernel reports it: twice the requested size, or autotuned at the start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub send_buffer_bytes: Option<u64>,
+    /// `SO_RCVBUF`, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receive_buffer_bytes: Option<u64>,
+    /// `TCP_NODELAY` is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_delay: Option<bool>,
+    /// Congestion control.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub congestion_control: Option<String>,
+    /// Maximum segment size (`TCP_MAXSEG`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub segment_bytes: Option<u32>,
+    /// Core that the thread is pinned to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub core: Option<u32>,
+}
+
+/// A finished measurement.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MessageSummary {
+    /// What was requested.
+    pub requested: MessageConfig,
+    /// False when it was stopped early: the points are those until then.
+    pub complete: bool,
+    /// Effective settings of the client.
+    pub client: MessageSideSettings,
+    /// Effective settings of the server.
+    pub server: MessageSideSettings,
+    /// One per size, ascending.
+    pub points: Vec<MessagePoint>,
+    /// Things to know.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notices: Vec<Notice>,
+}
+
+/// A named column of the points.
+struct Column {
+    name: &'static str,
+    unit: Unit,
+    value: fn(&MessagePoint) -> Option<f64>,
+}
+
+const LATENCY: &[Column] = &[
+    Column {
+        name: "latency",
+        unit: Unit::Nanoseconds,
+        value: |point| point.latency.map(|it| it.p50_ns as f64),
+    },
+    Column {
+        name: "latency-p99",
+        unit: Unit::Nanoseconds,
+        value: |point| point.latency.map(|it| it.p99_ns as f64),
+    },
+    Column {
+        name: "latency-min",
+        unit: Unit::Nanoseconds,
+        value: |point| point.latency.map(|it| it.min_ns as f64),
+    },
+    Column { name: "throughput", unit: Unit::BitsPerSecond, value: |point| point.throughput_bps },
+];
+
+const BANDWIDTH: &[Column] = &[
+    Column { name: "bandwidth", unit: Unit::BitsPerSecond, value: |point| point.bandwidth_bps },
+    Column { name: "message-rate", unit: Unit::PerSecond, value: |point| point.message_rate_per_second },
+];
+
+impl MessageSummary {
+    /// As the outcome of a trial. Latencies and message rate are those of the
+    /// smallest requested size, throughput and bandwidth the highest of the
+    /// requested sizes; CPU ratios are of the size that the headline is of.
+    ///
+    /// # Errors
+    /// It cannot be written as JSON.
+    pub fn outcome(&self) -> Result<Outcome, serde_json::Error> {
+        let outcome = Outcome {
+            complete: self.complete,
+            series: self.series(),
+            settings: self.settings(),
+            notices: self.notices.clone(),
+            ..Outcome::of(self.metrics())
+        };
+        outcome.with_detail(MESSAGE_SCHEMA, 1, self)
+    }
+
+    /// The headline first: latency, or bandwidth.
+    pub fn metrics(&self) -> Vec<Metric> {
+        // Perturbed sizes are in the series only, so that a size stays comparable.
+        let requested = || self.points.iter().filter(|point| !point.is_perturbed);
+        let smallest = requested().next();
+        let highest =
+            |value: fn(&MessagePoint) -> Option<f64>| requested().filter_map(value).max_by(f64::total_cmp);
+        let mut metrics = Vec::new();
+        for column in self.columns() {
+            let metric = match column.unit {
+                Unit::Nanoseconds => smallest
+                    .and_then(column.value)
+                    .map(|value| Metric::lower(column.name, column.unit, value)),
+                Unit::PerSecond => smallest
+                    .and_then(column.value)
+                    .map(|value| Metric::higher(column.name, column.unit, value)),
+                _ => highest(column.value).map(|value| Metric::higher(column.name, column.unit, value)),
+            };
+            metrics.extend(metric);
+        }
+        let headline = match self.requested.kind {
+            MessageKind::PingPong => smallest,
+            _ => {
+                let bandwidth = |point: &&MessagePoint| point.bandwidth_bps.unwrap_or(0.0);
+                requested().max_by(|one, other| bandwidth(one).total_cmp(&bandwidth(other)))
+            }
+        };
+        if let Some(point) = headline {
+            metrics.push(Metric::lower("client-cpu", Unit::Ratio, point.client_cpu_ratio));
+            metrics.push(Metric::lower("server-cpu", Unit::Ratio, point.server_cpu_ratio));
+        }
+        metrics
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        match self.requested.kind {
+            MessageKind::PingPong => LATENCY,
+            MessageKind::Stream | MessageKind::Bidirectional => BANDWIDTH,
+        }
+    }
+
+    fn series(&self) -> Vec<Series> {
+        let of = |column: &Column| Series {
+            name: column.name.to_owned(),
+            x: Axis::new("size", Unit::Bytes),
+            y: Axis::new(column.name, column.unit),
+            points: self
+                .points
+                .iter()
+                .filter_map(|point| Some((point.size_bytes as f64, (column.value)(point)?)))
+                .collect(),
+        };
+        self.columns().iter().map(of).collect()
+    }
+
+    fn settings(&self) -> Vec<SettingValue> {
+        let asked = &self.requested;
+        let side = |role: &str, side: &MessageSideSettings, core: Option<u32>| {
+            let of = |name: &str, requested: Option<serde_json::Value>, effective| SettingValue {
+                role: Some(role.to_owned()),
+                name: name.to_owned(),
+                requested,
+                effective,
+            };
+            vec![
+                of(
+                    "send-buffer-bytes",
+                    asked.send_buffer.map(|bytes| bytes.0.into()),
+                    side.send_buffer_bytes.map(Into::into),
+                ),
+                of(
+                    "receive-buffer-bytes",
+                    asked.receive_buffer.map(|bytes| bytes.0.into()),
+                    side.receive_buffer_bytes.map(Into::into),
+                ),
+                of("no-delay", Some((!asked.nagle).into()), side.no_delay.map(Into::into)),
+                of("congestion-control", None, side.congestion_control.clone().map(Into::into)),
+                of("segment-bytes", None, side.segment_bytes.map(Into::into)),
+                of("core", core.map(Into::into), side.core.map(Into::into)),
+            ]
+        };
+        let mut all = side("client", &self.client, asked.client_core);
+        all.extend(side("server", &self.server, asked.server_core));
+        all.retain(|setting| setting.requested.is_some() || setting.effective.is_some());
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(size_bytes: u64, is_perturbed: bool, p50_ns: u64, throughput_bps: f64) -> MessagePoint {
+        MessagePoint {
+            size_bytes,
+            is_perturbed,
+            iteration_count: 10,
+            server_received_count: 10,
+            client_received_count: 10,
+            elapsed_ns: 20 * p50_ns,
+            latency: Some(MessageLatency {
+                min_ns: p50_ns - 1,
+                mean_ns: p50_ns,
+                p50_ns,
+                p99_ns: p50_ns + 5,
+                max_ns: p50_ns + 9,
+            }),
+            throughput_bps: Some(throughput_bps),
+            bandwidth_bps: None,
+            message_rate_per_second: None,
+            client_cpu_ratio: 0.5,
+            server_cpu_ratio: 0.25,
+        }
+    }
+
+    #[test]
+    fn metrics_are_of_the_smallest_requested_size_and_the_highest_rate() {
+        let summary = MessageSummary {
+            requested: MessageConfig::default(),
+            complete: true,
+            client: MessageSideSettings { core: Some(1), ..MessageSideSettings::default() },
+            server: MessageSideSettings::default(),
+            points: vec![point(61, true, 900, 4e6), point(64, false, 1000, 3e6), point(67, true, 1100, 2e6)],
+            notices: Vec::new(),
+        };
+        let outcome = summary.outcome().unwrap();
+        let names: Vec<&str> = outcome.metrics.iter().map(|metric| metric.name.as_str()).collect();
+        assert_eq!(
+            names,
+            ["latency", "latency-p99", "latency-min", "throughput", "client-cpu", "server-cpu"]
+        );
+        assert_eq!(outcome.headline().unwrap().value, 1000.0);
+        assert_eq!(outcome.metric("throughput").unwrap().value, 3e6);
+        let latency = outcome.series.iter().find(|series| series.name == "latency").unwrap();
+        assert_eq!(latency.points, [(61.0, 900.0), (64.0, 1000.0), (67.0, 1100.0)]);
+        let settings: Vec<&str> = outcome.settings.iter().map(|setting| setting.name.as_str()).collect();
+        assert_eq!(settings, ["no-delay", "core", "no-delay"], "what nobody knows is absent");
+        assert_eq!(outcome.detail::<MessageSummary>(MESSAGE_SCHEMA).unwrap().unwrap(), summary);
+    }
+}
