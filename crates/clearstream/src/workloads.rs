@@ -3,9 +3,17 @@
 use clearstream_failover::{Failover, RoutesOver};
 use clearstream_flow::Flow;
 use clearstream_probe::Probe;
+use clearstream_rdma::{Rdma, VerbsCalls};
 use clearstream_workload::{Inspect, Registry};
 
 /// All of them.
 pub fn registry() -> Registry {
-    Registry::default().with(Flow).with(Probe).with(Inspect).with(Failover).with_factor(RoutesOver)
+    Registry::default()
+        .with(Flow)
+        .with(Probe)
+        .with(Rdma)
+        .with(VerbsCalls)
+        .with(Inspect)
+        .with(Failover)
+        .with_factor(RoutesOver)
 }

@@ -22,7 +22,7 @@ use std::{
 
 use clearstream::{agent, endpoints::agent_command};
 use clearstream_control::{Peer, PeerError, encoding, spawn};
-use clearstream_rdma::Serve;
+use clearstream_rdma::calls::Serve;
 use clearstream_schema::{
     TimeSpan,
     control::{Cookie, FailureKind},
