@@ -14,6 +14,7 @@ const STUDIES: FileKind = FileKind {
     folder: "studies",
     built_in: &[
         ("clearstream-40ge", include_str!("../../../studies/clearstream-40ge.toml")),
+        ("iwarp-verbs", include_str!("../../../studies/iwarp-verbs.toml")),
         ("native-client", include_str!("../../../studies/native-client.toml")),
     ],
 };
