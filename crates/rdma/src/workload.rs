@@ -151,7 +151,8 @@ impl Workload for VerbsCalls {
 
     fn run(&self, context: &mut Context<'_, '_>, config: &VerbsConfig) -> Result<Outcome, TrialError> {
         let summary = agents(context.hosts)?.time_verbs(config, context.stop)?;
-        (context.on_event)(Event::Sample(Sample::new(&summary.times_ns, None)?));
+        let sample = serde_json::json!({ "times_ns": summary.times_ns });
+        (context.on_event)(Event::Sample(Sample::new(&sample, None)?));
         Ok(summary.outcome()?)
     }
 }

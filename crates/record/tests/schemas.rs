@@ -23,7 +23,7 @@ use clearstream_schema::{
     plan::Plan,
     probe::{PROBE_SUMMARY_SCHEMA, ProbeSummary},
     proof::RouteProof,
-    rdma::{PingSummary, RdmaSummary},
+    rdma::{PingSummary, RdmaSample, RdmaSummary, VerbsSummary},
     record::{RunDocument, TrialDocument, TrialOutcome},
     route_plan::RoutePlan,
     study::StudyFile,
@@ -42,7 +42,7 @@ fn schema<T: JsonSchema>() -> Value {
     SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>().to_value()
 }
 
-fn all() -> [(&'static str, Value); 23] {
+fn all() -> [(&'static str, Value); 25] {
     [
         ("congestion-controls", schema::<CongestionControls>()),
         ("diagnosis", schema::<Diagnosis>()),
@@ -60,11 +60,13 @@ fn all() -> [(&'static str, Value); 23] {
         ("ranking", schema::<Ranking>()),
         ("rdma", schema::<RdmaSummary>()),
         ("rdma-ping", schema::<PingSummary>()),
+        ("rdma-sample", schema::<RdmaSample>()),
         ("route-plan", schema::<RoutePlan>()),
         ("route-proof", schema::<RouteProof>()),
         ("run", schema::<RunDocument>()),
         ("study", schema::<StudyFile>()),
         ("trial", schema::<TrialDocument>()),
+        ("verbs-calls", schema::<VerbsSummary>()),
         ("watch-event", schema::<WatchEvent>()),
         ("watch-status", schema::<WatchStatus>()),
     ]
