@@ -9,8 +9,8 @@ use std::{collections::BTreeMap, fs, path::Path, process::Command, time::Duratio
 use clearstream::workloads::registry;
 use clearstream_record::Reader;
 use clearstream_schema::{
-    record::TrialDocument,
     rdma::{RDMA_SUMMARY_SCHEMA, RdmaSample, RdmaSummary, VERBS_SUMMARY_SCHEMA, VerbsSummary},
+    record::TrialDocument,
 };
 use clearstream_study::{PRACTICAL_RATIO, compare_levels, file};
 use common::{Lab, assert_valid, clearstream, finish, run};
@@ -84,8 +84,7 @@ fn check(reader: &Reader) {
             assert_eq!(settings["crc"], Some(&json!(false)));
             assert_eq!(settings["mpa-revision"], Some(&json!(2)));
             assert_eq!(settings["progress"], trial.factors.get("progress"));
-            let samples: Vec<RdmaSample> =
-                reader.samples(trial).unwrap().collect::<Result<_, _>>().unwrap();
+            let samples: Vec<RdmaSample> = reader.samples(trial).unwrap().collect::<Result<_, _>>().unwrap();
             let counted: u64 = samples.iter().filter(|one| !one.warm_up).map(|one| one.message_count).sum();
             assert_eq!(counted, summary.results[0].forward.message_count);
             for sample in &samples {

@@ -6,7 +6,10 @@ use std::net::{IpAddr, SocketAddr};
 use clearstream_control::{Call, CallEvent, Delivery, Done};
 use clearstream_schema::{
     control::{Cookie, Failure},
-    rdma::{RdmaConfig, RdmaEffective, RdmaOperation, RdmaResult, RdmaSample, RdmaSummary, VerbsConfig, VerbsSummary},
+    rdma::{
+        RdmaConfig, RdmaEffective, RdmaOperation, RdmaResult, RdmaSample, RdmaSummary, VerbsConfig,
+        VerbsSummary,
+    },
     scope::Right,
 };
 use serde::{Deserialize, Serialize};

@@ -130,7 +130,9 @@ impl From<&RdmaError> for Failure {
         let kind = match error {
             RdmaError::Option(_) => FailureKind::Invalid,
             RdmaError::Connect { source: ConnectError::Tcp { source, .. } } => match source.kind() {
-                io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => FailureKind::Unreachable,
+                io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => {
+                    FailureKind::Unreachable
+                }
                 _ => FailureKind::Connection,
             },
             RdmaError::Connect { .. }

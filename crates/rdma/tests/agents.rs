@@ -164,7 +164,8 @@ fn calls_on_a_connection_are_timed_with_both_kinds_of_progress() {
     let mut agents = between(&mut client, &mut server);
     for progress in [RdmaProgress::Inline, RdmaProgress::Offloaded] {
         for call in [VerbsCall::Connect, VerbsCall::PostSend, VerbsCall::PollEmpty, VerbsCall::PollNonEmpty] {
-            let config = VerbsConfig { call, progress, count: 30, warm_up_count: 2, ..VerbsConfig::default() };
+            let config =
+                VerbsConfig { call, progress, count: 30, warm_up_count: 2, ..VerbsConfig::default() };
             let summary = agents.time_verbs(&config, &NEVER).unwrap();
             assert!(summary.complete, "{call:?} {progress:?}");
             assert_eq!(summary.times_ns.len(), 30, "{call:?} {progress:?}");

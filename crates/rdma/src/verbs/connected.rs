@@ -85,8 +85,7 @@ impl Connection {
         let memory = Region::new(&domain, PAGE_BYTES, Access::LOCAL_WRITE)?;
         let (posted, completed, granted) = (0, 0, 0);
         let rnic = rnic.clone();
-        let connection =
-            Self { rnic, channel, completions, queue_pair, memory, posted, completed, granted };
+        let connection = Self { rnic, channel, completions, queue_pair, memory, posted, completed, granted };
         for _ in 0..2 {
             connection.post_receive()?;
         }

@@ -24,15 +24,10 @@ use clearstream_iwarp::{
 use clearstream_schema::rdma::{VerbsCall, VerbsConfig, VerbsSummary};
 use rustix::event::epoll;
 
-use crate::{
-    data_queue_pairs::open_rnic,
-    error::RdmaError,
-    negotiation::Cookie,
-    samples::nanoseconds,
-};
+use crate::{data_queue_pairs::open_rnic, error::RdmaError, negotiation::Cookie, samples::nanoseconds};
 
-/// Samples of one trial at most.
-const MAX_COUNT: u32 = 100_000;
+/// Samples of one trial at most: a reply has them all, and is one frame.
+const MAX_COUNT: u32 = 10_000;
 /// Memory that is registered at most.
 const MAX_MEMORY_BYTES: u64 = 1 << 30;
 /// Bytes of a page: memory is in use when each of its pages was written to.
@@ -51,7 +46,10 @@ const CLOCK_READINGS: u32 = 1000;
 pub(crate) fn validate(config: &VerbsConfig) -> Result<(), RdmaError> {
     let fail = |reason: String| Err(RdmaError::Option(reason));
     if config.count == 0 || config.count > MAX_COUNT || config.warm_up_count > MAX_COUNT {
-        return fail(format!("{} samples: choose 1 to {MAX_COUNT}, and no more for the warm-up", config.count));
+        return fail(format!(
+            "{} samples: choose 1 to {MAX_COUNT}, and no more for the warm-up",
+            config.count
+        ));
     }
     let most = match config.call {
         VerbsCall::PostSend => u64::from(peer::MESSAGE_BYTES),
@@ -77,10 +75,12 @@ pub(crate) fn time(
     validate(config)?;
     let mut samples = Samples::new(config, goes_on);
     match (config.call, server) {
-        (VerbsCall::PostSend | VerbsCall::Connect | VerbsCall::PollEmpty | VerbsCall::PollNonEmpty, server) => {
-            let server = server.ok_or_else(|| {
-                RdmaError::Option("the call connects, and no server was named".to_owned())
-            })?;
+        (
+            VerbsCall::PostSend | VerbsCall::Connect | VerbsCall::PollEmpty | VerbsCall::PollNonEmpty,
+            server,
+        ) => {
+            let server = server
+                .ok_or_else(|| RdmaError::Option("the call connects, and no server was named".to_owned()))?;
             connected::time(config, server, cookie, &mut samples)?;
         }
         (VerbsCall::Open | VerbsCall::Close, _) => time_rnic(config, &mut samples)?,
@@ -262,7 +262,10 @@ fn time_memory(config: &VerbsConfig, samples: &mut Samples<'_>) -> Result<(), Rd
 }
 
 fn system(error: rustix::io::Errno) -> RdmaError {
-    RdmaError::Verbs(clearstream_iwarp::verbs::VerbsError::System { step: "event handler", source: error.into() })
+    RdmaError::Verbs(clearstream_iwarp::verbs::VerbsError::System {
+        step: "event handler",
+        source: error.into(),
+    })
 }
 
 #[cfg(test)]
@@ -301,7 +304,8 @@ mod tests {
         assert!(!time(&config, None, [0; 16], &|| false).unwrap().complete);
         let error = |config: &VerbsConfig| time(config, None, [0; 16], &|| true).unwrap_err().to_string();
         assert!(error(&VerbsConfig { count: 0, ..config.clone() }).contains("choose 1 to"));
-        let large = VerbsConfig { call: VerbsCall::PostSend, size: clearstream_schema::ByteCount(1 << 20), ..config };
+        let large =
+            VerbsConfig { call: VerbsCall::PostSend, size: clearstream_schema::ByteCount(1 << 20), ..config };
         assert!(error(&large).contains("choose 1 B to 4096 B"));
         let alone = VerbsConfig { call: VerbsCall::Connect, ..VerbsConfig::default() };
         assert!(error(&alone).contains("no server was named"));

@@ -31,8 +31,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// A client that violates the protocol, or a connection that breaks.
 pub(crate) fn serve(request: Incoming, stop: &AtomicBool) -> Result<(), RdmaError> {
     let mut queue_pair = BlockingQueuePair::open()?;
-    let memory =
-        Region::new(queue_pair.domain(), (DEPTH * MESSAGE_BYTES) as usize, Access::LOCAL_WRITE)?;
+    let memory = Region::new(queue_pair.domain(), (DEPTH * MESSAGE_BYTES) as usize, Access::LOCAL_WRITE)?;
     let post = |queue_pair: &BlockingQueuePair, slot: u64| {
         let segment = memory.segment(slot as usize * MESSAGE_BYTES as usize, MESSAGE_BYTES);
         queue_pair.receive(ReceiveRequest { id: slot, segments: [segment].into_iter().collect() })

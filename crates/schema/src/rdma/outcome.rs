@@ -46,9 +46,7 @@ impl RdmaSummary {
             metrics.push(rate("bandwidth-reverse", reverse.goodput_bps));
         }
         let gigabytes = best.total_bytes() as f64 / 1e9;
-        let cost = |name, ns: u64| {
-            Metric::lower(name, Unit::SecondsPerGigabyte, ns as f64 / 1e9 / gigabytes)
-        };
+        let cost = |name, ns: u64| Metric::lower(name, Unit::SecondsPerGigabyte, ns as f64 / 1e9 / gigabytes);
         metrics.push(cost("client-cpu", best.near_cpu_ns));
         metrics.extend(best.far_cpu_ns.map(|ns| cost("server-cpu", ns)));
         metrics
@@ -109,11 +107,8 @@ impl RdmaSummary {
             requested: Some(requested),
             effective: Some(effective),
         };
-        let side = |role: &str, name: &str, requested: Option<Value>, effective: Option<Value>| SettingValue {
-            role: Some(role.to_owned()),
-            name: name.to_owned(),
-            requested,
-            effective,
+        let side = |role: &str, name: &str, requested: Option<Value>, effective: Option<Value>| {
+            SettingValue { role: Some(role.to_owned()), name: name.to_owned(), requested, effective }
         };
         let depth = self.results.first().map_or(requested.depth, |result| result.depth_count);
         vec![

@@ -82,7 +82,11 @@ impl TransferArgs {
 
 impl TransferArgs {
     /// Both ends are agents, as those of a study's workload `rdma`.
-    fn between_agents(&self, operation: RdmaOperation, stop: &AtomicBool) -> Result<RdmaSummary, CommandError> {
+    fn between_agents(
+        &self,
+        operation: RdmaOperation,
+        stop: &AtomicBool,
+    ) -> Result<RdmaSummary, CommandError> {
         let mut ends = Endpoints::open(self.to.as_deref(), &self.path)?;
         let mut agents = Agents {
             client: &mut ends.client,

@@ -81,7 +81,12 @@ pub(super) fn draw(view: &View<'_>, size: Size) -> Svg {
 }
 
 /// Ticks at powers of ten, at most `count`, each with a unit of its own.
-fn logarithmic(view: &View<'_>, (lowest, highest): (f64, f64), factor: f64, count: usize) -> (Scale, Vec<Tick>) {
+fn logarithmic(
+    view: &View<'_>,
+    (lowest, highest): (f64, f64),
+    factor: f64,
+    count: usize,
+) -> (Scale, Vec<Tick>) {
     let (low, high) = (lowest / 1.5, highest * 1.5);
     // Powers of the stored unit, which values are divided by `factor` from.
     let first = (low * factor).log10().ceil() as i32;
