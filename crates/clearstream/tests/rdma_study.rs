@@ -4,7 +4,14 @@
 
 mod common;
 
-use std::{collections::BTreeMap, fs, path::Path, process::Command, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{BufRead as _, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
 
 use clearstream::workloads::registry;
 use clearstream_record::Reader;
@@ -146,6 +153,37 @@ fn root_both_ends_are_on_the_hosts_of_a_lab_and_the_interface_carries_what_is_co
         assert!(back < bytes / 5, "{operation}: {back} bytes come back");
     }
     check(&studied(folder.path(), &["--lab", "rdmalab"]));
+}
+
+/// The daemon of a test, killed whatever happens.
+struct Daemon(Child);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_paired_daemon_serves_a_study_and_knows_where_its_controller_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let identity = path("identity");
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--identity", &identity];
+    let mut daemon = Daemon(clearstream(&serve).stderr(Stdio::null()).spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(daemon.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let address = line.strip_prefix("listening on ").and_then(|rest| rest.split(';').next()).unwrap();
+    let token = run(&["pair", "create", "tester", "--identity", &identity, "--address", address]);
+    fs::write(path("token"), token.ok()).unwrap();
+    let mut accept = clearstream(&["pair", "accept", &path("pairing")]);
+    let accepting = accept.stdin(fs::File::open(path("token")).unwrap()).spawn().unwrap();
+    finish(accepting, Duration::from_secs(20)).ok();
+    let pairing = path("pairing");
+    check(&studied(folder.path(), &["--to", address, "--pairing", &pairing]));
+    let to = ["rdma", "read", "--to", address, "--pairing", &pairing, "--json", "-n", "100", "--verify"];
+    assert_eq!(run(&to).json()["summary"]["results"][0]["verified"], true);
 }
 
 #[test]

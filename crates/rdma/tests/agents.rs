@@ -48,10 +48,7 @@ fn samples_add_up_to_the_result_and_metrics_are_those_of_perftest() {
         let config = RdmaConfig { iterations: Some(500), queue_pairs: 2, verify: true, ..config(3000) };
         let (mut client, mut server) = (agent(), agent());
         let mut samples = Vec::new();
-        let mut keep = |progress: &Progress| match progress {
-            Progress::Sample(sample) => samples.push(sample.clone()),
-            _ => {}
-        };
+        let mut keep = |progress: &Progress| samples.extend(sample(progress));
         let summary =
             between(&mut client, &mut server).measure(operation, &config, &NEVER, &mut keep).unwrap();
         assert!(summary.complete && summary.results[0].verified == Some(true), "{operation:?}");
