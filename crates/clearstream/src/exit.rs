@@ -16,7 +16,7 @@ use clearstream_message::MessageError;
 use clearstream_netlink::NetlinkError;
 use clearstream_place::{PlaceError, steering::SteeringError};
 use clearstream_plan::PlanError;
-use clearstream_rdma::RdmaError;
+use clearstream_rdma::{AgentError, RdmaError};
 use clearstream_record::RecordError;
 use clearstream_report::ReportError;
 use clearstream_route::render::RenderError;
@@ -152,6 +152,9 @@ pub enum CommandError {
     /// RDMA.
     #[error(transparent)]
     Rdma(#[from] RdmaError),
+    /// RDMA between agents.
+    #[error(transparent)]
+    RdmaAgents(#[from] AgentError),
 }
 
 impl CommandError {
@@ -224,6 +227,11 @@ impl CommandError {
             Self::Watch(error) => watch(error),
             Self::CongestionControl(error) => congestion_control(error),
             Self::Rdma(error) => rdma(error),
+            Self::RdmaAgents(error) => match error {
+                AgentError::Peer(error) => peer(error),
+                AgentError::Failed { failure: reason, .. } => failure(reason),
+                AgentError::Stopped => ExitCode::Interrupted,
+            },
             Self::Record(error) => record(error),
             Self::Study(error) => study(error),
             Self::Report(error) => match error {

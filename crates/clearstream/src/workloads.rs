@@ -4,6 +4,7 @@ use clearstream_failover::{Failover, RoutesOver};
 use clearstream_flow::{AllPairs, Flow};
 use clearstream_message::Message;
 use clearstream_probe::Probe;
+use clearstream_rdma::{Rdma, VerbsCalls};
 use clearstream_workload::{Inspect, Registry};
 
 /// All of them.
@@ -12,8 +13,10 @@ pub fn registry() -> Registry {
         .with(Flow)
         .with(AllPairs)
         .with(Probe)
+        .with(Message)
+        .with(Rdma)
+        .with(VerbsCalls)
         .with(Inspect)
         .with(Failover)
-        .with(Message)
         .with_factor(RoutesOver)
 }

@@ -22,7 +22,7 @@ use std::{
 
 use clearstream::{agent, endpoints::agent_command};
 use clearstream_control::{Peer, PeerError, encoding, spawn};
-use clearstream_rdma::Serve;
+use clearstream_rdma::calls::Serve;
 use clearstream_schema::{
     TimeSpan,
     control::{Cookie, FailureKind},
@@ -101,6 +101,7 @@ fn request_frame(private_data: &[u8]) -> Vec<u8> {
 const CONTROL: u8 = 0;
 const DATA: u8 = 1;
 const PING: u8 = 2;
+const VERBS: u8 = 3;
 
 /// A connection request of a measurement: name, version, purpose, cookie, index of
 /// the queue pair.
@@ -130,6 +131,7 @@ fn strangers_are_dropped_by_the_far_end_of_an_agent_and_disturb_no_test() {
         opening([7; 16], CONTROL),
         opening([7; 16], DATA),
         opening([7; 16], PING),
+        opening([7; 16], VERBS),
         request_frame(b"something else"),
         request_frame(&cookie),
     ];

@@ -77,8 +77,7 @@ impl Workload for Message {
 
     fn run(&self, context: &mut Context<'_, '_>, config: &MessageConfig) -> Result<Outcome, TrialError> {
         let (client, server) = context.hosts.client_and_server()?;
-        let address =
-            server.address.ok_or_else(|| TrialError::internal("the server's address is not known"))?;
+        let address = server.known_address()?;
         let on_event = &mut *context.on_event;
         let mut broken = None;
         let summary =

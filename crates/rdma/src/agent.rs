@@ -1,82 +1,159 @@
-//! The server of RDMA measurements inside an agent: it opens for one controller,
-//! whose connections carry a cookie.
+//! An agent's part in RDMA measurements: the server, which opens for one
+//! controller, and the client.
 
-use std::net::{IpAddr, SocketAddr};
-
-use clearstream_control::{Call, CallContext, Registration, Service, encoding};
-use clearstream_schema::{
-    control::{Cookie, Failure, FailureKind},
-    scope::Right,
+use std::{
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
 };
-use serde::{Deserialize, Serialize};
 
-use crate::{BackgroundServer, ExpectedPeer};
+use clearstream_control::{CallContext, Done, EventSender, Registration, Service, encoding};
+use clearstream_schema::{
+    control::{self, Failure, FailureKind},
+    rdma::VerbsSummary,
+};
 
-/// Opens a server of RDMA measurements, until the session ends. Only connections from
-/// `peer` whose private data carries the cookie are served.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Serve {
-    /// Address to listen on.
-    pub address: IpAddr,
-    /// Cookie of the tests; without one nothing is opened.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cookie: Option<Cookie>,
-    /// Address that the tests come from: over TLS the controller's own, which
-    /// it is when absent; required on standard streams.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub peer: Option<IpAddr>,
-}
+use crate::{
+    BackgroundServer, ExpectedPeer,
+    calls::{Listening, Measure, Progress, Serve, Stop, TimeVerbs},
+    client::{self, Event},
+    negotiation::{Cookie, validate},
+    verbs,
+};
 
-impl Call for Serve {
-    const NAME: &'static str = "rdma-serve";
-    const NEEDS: Right = Right::Measure;
-    type Reply = Listening;
-}
-
-/// Where RDMA tests may come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Listening {
-    /// Address and port.
-    pub address: SocketAddr,
-}
-
-/// Keeps what is open for a session's tests.
+/// Keeps what is open for a session's tests. Dropping it ends them.
 #[derive(Debug, Default)]
 pub struct RdmaAgent {
     server: Option<BackgroundServer>,
+    running: Option<Running>,
+}
+
+/// A measurement in a thread, until it is dropped.
+#[derive(Debug)]
+struct Running {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Service for RdmaAgent {
     fn register(calls: &mut Registration<Self>) {
-        calls.on(Self::serve);
+        calls.on(Self::serve).on(Self::measure).on(|_, call, context| time_verbs(call, context)).on(
+            |agent, Stop {}, _| {
+                agent.running = None;
+                agent.server = None;
+                Ok(Done {})
+            },
+        );
     }
 }
 
 impl RdmaAgent {
     fn serve(&mut self, call: Serve, context: &CallContext<'_>) -> Result<Listening, Failure> {
-        let invalid = |message: &str| Failure { kind: FailureKind::Invalid, message: message.to_owned() };
         let cookie = call.cookie.ok_or_else(|| {
             invalid("`rdma-serve` came without a cookie: install the version of this host on the controller")
         })?;
-        let cookie = encoding::from_hex(&cookie.0)
-            .ok()
-            .and_then(|bytes| bytes.try_into().ok())
-            .ok_or_else(|| invalid("the cookie of `rdma-serve` is not 16 bytes in hexadecimal"))?;
-        let controller = context.controller().map(|controller| controller.address.ip());
-        let peer = match (controller, call.peer) {
-            (Some(own), Some(other)) if own.to_canonical() != other.to_canonical() => {
-                let message =
-                    format!("`rdma-serve` for {other}: the tests of a paired controller come from it, {own}");
-                return Err(Failure { kind: FailureKind::Forbidden, message });
-            }
-            (Some(own), _) => own,
-            (None, Some(peer)) => peer,
-            (None, None) => return Err(invalid("`rdma-serve` names no address that its tests come from")),
-        };
+        let cookie = cookie_bytes("rdma-serve", &cookie)?;
+        let peer = expected_address(&call.peer, context)?;
+        // One that nobody closed serves no further test.
+        self.server = None;
         let server = BackgroundServer::open(call.address, ExpectedPeer { cookie, address: peer })
-            .map_err(|error| Failure { kind: FailureKind::InUse, message: error.to_string() })?;
+            .map_err(|error| Failure::from(&error))?;
         let address = server.address();
         self.server = Some(server);
         Ok(Listening { address })
     }
+
+    fn measure(&mut self, call: Measure, context: &CallContext<'_>) -> Result<Done, Failure> {
+        if self.running.as_ref().is_some_and(Running::goes_on) {
+            let message = "an RDMA measurement still runs here: stop it first".to_owned();
+            return Err(Failure { kind: FailureKind::Busy, message });
+        }
+        self.running = None;
+        let cookie = cookie_bytes("rdma-measure", &call.cookie)?;
+        validate(&call.config, call.operation).map_err(|error| Failure::from(&error))?;
+        if call.config.perftest {
+            return Err(invalid("an agent's peer is clearstream: leave `perftest` out"));
+        }
+        let (stop, events) = (Arc::new(AtomicBool::new(false)), context.events().clone());
+        let is_stopped = Arc::clone(&stop);
+        // A thread of its own: with inline progress it is pinned.
+        let thread = std::thread::Builder::new()
+            .name("rdma-client".to_owned())
+            .spawn(move || run(&call, cookie, &is_stopped, &events))
+            .map_err(|error| Failure::of_system("start a thread", &error))?;
+        self.running = Some(Running { stop, thread: Some(thread) });
+        Ok(Done {})
+    }
+}
+
+impl Running {
+    fn goes_on(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic in it was already shown by the panic hook.
+            drop(thread.join());
+        }
+    }
+}
+
+/// The client of one measurement.
+fn run(call: &Measure, cookie: Cookie, stop: &AtomicBool, events: &EventSender) {
+    let mut watch = |event: Event<'_>| {
+        events.send(&match event {
+            Event::Ready(effective) => Progress::Ready(effective.clone()),
+            Event::Sample(sample) => Progress::Sample(sample.clone()),
+            Event::Size(result) => Progress::Size(result.clone()),
+        });
+    };
+    let result = client::measure(call.server, cookie, call.operation, &call.config, stop, &mut watch);
+    events.send(&match result {
+        Ok(summary) => Progress::Finished(summary),
+        Err(error) => Progress::Failed(Failure::from(&error)),
+    });
+}
+
+fn time_verbs(call: TimeVerbs, context: &CallContext<'_>) -> Result<VerbsSummary, Failure> {
+    let cookie = cookie_bytes("rdma-verbs", &call.cookie)?;
+    let goes_on = || context.events().is_open();
+    // A thread of its own: it may be pinned.
+    let timed = std::thread::scope(|scope| {
+        let timing = scope.spawn(|| verbs::time(&call.config, call.server, cookie, &goes_on));
+        timing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    });
+    timed.map_err(|error| Failure::from(&error))
+}
+
+/// Address that tests come from.
+fn expected_address(peer: &Option<IpAddr>, context: &CallContext<'_>) -> Result<IpAddr, Failure> {
+    let controller = context.controller().map(|controller| controller.address.ip());
+    match (controller, *peer) {
+        (Some(own), Some(other)) if own.to_canonical() != other.to_canonical() => {
+            let message =
+                format!("`rdma-serve` for {other}: the tests of a paired controller come from it, {own}");
+            Err(Failure { kind: FailureKind::Forbidden, message })
+        }
+        (Some(own), _) => Ok(own),
+        (None, Some(peer)) => Ok(peer),
+        (None, None) => Err(invalid("`rdma-serve` names no address that its tests come from")),
+    }
+}
+
+fn cookie_bytes(call: &str, cookie: &control::Cookie) -> Result<Cookie, Failure> {
+    encoding::from_hex(&cookie.0)
+        .ok()
+        .and_then(|bytes| bytes.try_into().ok())
+        .ok_or_else(|| invalid(&format!("the cookie of `{call}` is not 16 bytes in hexadecimal")))
+}
+
+fn invalid(message: &str) -> Failure {
+    Failure { kind: FailureKind::Invalid, message: message.to_owned() }
 }

@@ -22,7 +22,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::error::RdmaError;
 
 /// Work requests outstanding on each of the queues.
-const DEPTH: u32 = 16;
+pub(crate) const DEPTH: u32 = 16;
 /// Interval at which a blocking wait polls the stop flag.
 pub(crate) const STOP_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval at which a graceful close polls the state of the queue pair.

@@ -8,9 +8,8 @@ use std::{
 };
 
 use clearstream_iwarp::verbs::Established;
-use clearstream_schema::{
-    ByteCount,
-    rdma::{RdmaConfig, RdmaEffective, RdmaOperation, RdmaRate, RdmaResult, RdmaSummary},
+use clearstream_schema::rdma::{
+    RdmaConfig, RdmaEffective, RdmaOperation, RdmaRate, RdmaResult, RdmaSample, RdmaSummary,
 };
 
 use crate::{
@@ -22,6 +21,7 @@ use crate::{
         ConnectionPurpose, ConnectionRequest, Cookie, Layout, Message, Report, Run, accept_private_data,
         connect_options,
     },
+    sampler::Sampler,
     samples::{cpu_ns, nanoseconds},
     summary::{effective, notices},
 };
@@ -39,8 +39,8 @@ static NEVER: AtomicBool = AtomicBool::new(false);
 pub enum Event<'a> {
     /// Connected, with these settings.
     Ready(&'a RdmaEffective),
-    /// Messages of this size are being measured.
-    Progress(ByteCount),
+    /// Part of a run is over.
+    Sample(&'a RdmaSample),
     /// A size is complete.
     Size(&'a RdmaResult),
 }
@@ -68,10 +68,12 @@ pub fn measure(
             break;
         }
         if config.warm_up.0 > 0 {
-            session.run(size.0, Limit::Duration(config.warm_up.to_std()), watch)?;
+            let mut warm_up = Sampler::new(config, operation, size.0, true);
+            session.run(size.0, Limit::Duration(config.warm_up.to_std()), &mut warm_up, watch)?;
         }
         let limit = config.iterations.map_or(Limit::Duration(config.duration.to_std()), Limit::Count);
-        let outcome = session.run(size.0, limit, watch)?;
+        let mut sampler = Sampler::new(config, operation, size.0, false);
+        let outcome = session.run(size.0, limit, &mut sampler, watch)?;
         if outcome.own.message_count == 0 {
             break;
         }
@@ -142,6 +144,7 @@ impl<'a> Session<'a> {
         &mut self,
         size: u64,
         limit: Limit,
+        sampler: &mut Sampler,
         watch: &mut dyn FnMut(Event<'_>),
     ) -> Result<Outcome, RdmaError> {
         self.pairs.fill_memory(size);
@@ -151,9 +154,14 @@ impl<'a> Session<'a> {
             other => return Err(other.unexpected(self.pairs.peer(), "ready")),
         }
         let cpu = cpu_ns();
-        let mut on_tick = || watch(Event::Progress(ByteCount(size)));
+        let mut on_tick = |elapsed, messages| {
+            if let Some(sample) = sampler.sample(elapsed, messages) {
+                watch(Event::Sample(&sample));
+            }
+        };
         self.generator.begin(size);
         let own = self.generator.run(&mut self.pairs, limit, &mut Watch::new(self.stop, &mut on_tick))?;
+        on_tick(own.elapsed, own.message_count);
         self.control.send(&Message::Finish)?;
         let server = self.report()?;
         let cpu_ns = cpu_ns() - cpu;
@@ -188,7 +196,7 @@ impl<'a> Session<'a> {
 }
 
 /// Whether `clearstream rdma serve` has accepted the connection.
-fn check_server(established: &Established) -> Result<(), RdmaError> {
+pub(crate) fn check_server(established: &Established) -> Result<(), RdmaError> {
     if established.private_data == accept_private_data() {
         return Ok(());
     }

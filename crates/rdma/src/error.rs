@@ -1,11 +1,13 @@
-//! Errors of RDMA measurements and pings.
+//! Errors of RDMA measurements and pings, and what an agent makes of them.
 
 use std::{io, net::SocketAddr};
 
+use clearstream_control::PeerError;
 use clearstream_iwarp::{
     memory::MemoryError,
     verbs::{ConnectError, VerbsError},
 };
+use clearstream_schema::control::{Failure, FailureKind};
 
 /// Longest text of a peer that an error repeats, in characters.
 const PEER_TEXT_LIMIT: usize = 400;
@@ -100,6 +102,63 @@ impl From<ConnectError> for RdmaError {
             }
             source => Self::Connect { source },
         }
+    }
+}
+
+/// Why a test between two agents did not complete.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// An agent was lost, or refused.
+    #[error(transparent)]
+    Peer(#[from] PeerError),
+    /// The measurement failed at the client.
+    #[error("{name}: {failure}")]
+    Failed {
+        /// The client as the user named it.
+        name: String,
+        /// Why.
+        failure: Failure,
+    },
+    /// Interrupted before there were results.
+    #[error("interrupted before anything was measured")]
+    Stopped,
+}
+
+/// What an agent replies to its controller.
+impl From<&RdmaError> for Failure {
+    fn from(error: &RdmaError) -> Self {
+        let kind = match error {
+            RdmaError::Option(_) => FailureKind::Invalid,
+            RdmaError::Connect { source: ConnectError::Tcp { source, .. } } => match source.kind() {
+                io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => {
+                    FailureKind::Unreachable
+                }
+                _ => FailureKind::Connection,
+            },
+            RdmaError::Connect { .. }
+            | RdmaError::Refused { .. }
+            | RdmaError::OtherPeer { .. }
+            | RdmaError::Lost { .. }
+            | RdmaError::Stopped
+            | RdmaError::StoppedConnecting { .. } => FailureKind::Connection,
+            RdmaError::Listen { source, .. } | RdmaError::Verbs(source) => kind_of_verbs(source),
+            RdmaError::Memory(_) => FailureKind::Unsupported,
+            RdmaError::Thread(source) => FailureKind::of_system(source),
+            RdmaError::Fault(_) | RdmaError::Mismatch(_) => FailureKind::Internal,
+        };
+        Self { kind, message: error.to_string() }
+    }
+}
+
+fn kind_of_verbs(error: &VerbsError) -> FailureKind {
+    match error {
+        VerbsError::Core { .. } | VerbsError::Range { .. } => FailureKind::Invalid,
+        VerbsError::System { source, .. } => match source.kind() {
+            io::ErrorKind::AddrInUse => FailureKind::InUse,
+            io::ErrorKind::AddrNotAvailable => FailureKind::Invalid,
+            _ => FailureKind::of_system(source),
+        },
+        VerbsError::Foreign { .. } | VerbsError::Transition { .. } => FailureKind::Internal,
     }
 }
 

@@ -5,7 +5,9 @@
 //!   negotiate by messages on a control channel (modules `negotiation`,
 //!   `control_channel`) and generate load on data queue pairs
 //!   (`data_queue_pairs`, `generator`).
-//! - [`RdmaAgent`] opens a server for the controller of an agent.
+//! - [`RdmaAgent`] is both ends inside agents ([`calls`]), and [`Agents`] drives two
+//!   of them. [`Rdma`] is that as a workload.
+//! - [`VerbsCalls`] is the workload that times single verbs calls (module `verbs`).
 //! - [`perftest`] is the protocol of perftest's programs, both roles, around the
 //!   same load generator.
 //! - [`rping`] is the protocol of librdmacm's rping, both roles.
@@ -13,20 +15,27 @@
 
 mod agent;
 mod blocking;
+pub mod calls;
 mod client;
 mod control_channel;
+mod controller;
 mod data_queue_pairs;
 mod error;
 mod generator;
 mod negotiation;
 pub mod perftest;
 pub mod rping;
+mod sampler;
 mod samples;
 mod server;
 mod summary;
+mod verbs;
+mod workload;
 
-pub use agent::{Listening, RdmaAgent, Serve};
+pub use agent::RdmaAgent;
 pub use client::{Event, measure};
-pub use error::RdmaError;
+pub use controller::Agents;
+pub use error::{AgentError, RdmaError};
 pub use negotiation::{Cookie, validate};
 pub use server::{BackgroundServer, ExpectedPeer, Served, Server, ServerEvent, ServerOptions};
+pub use workload::{Rdma, VerbsCalls};

@@ -24,6 +24,7 @@ const COOKIE_BYTES: usize = 16;
 const CONTROL: u8 = 0;
 const DATA: u8 = 1;
 const PING: u8 = 2;
+const VERBS: u8 = 3;
 /// Length of an encoded [`ConnectionRequest`].
 const REQUEST_BYTES: usize = MAGIC.len() + 2 + COOKIE_BYTES + 2;
 
@@ -55,6 +56,8 @@ pub(crate) enum ConnectionPurpose {
     Data(u16),
     /// Pings ([`crate::rping`]).
     Ping,
+    /// The peer of timed verbs calls ([`crate::verbs`]).
+    Verbs,
 }
 
 impl ConnectionRequest {
@@ -64,6 +67,7 @@ impl ConnectionRequest {
             ConnectionPurpose::Control => (CONTROL, 0),
             ConnectionPurpose::Data(index) => (DATA, index),
             ConnectionPurpose::Ping => (PING, 0),
+            ConnectionPurpose::Verbs => (VERBS, 0),
         };
         let mut bytes = MAGIC.to_vec();
         bytes.extend([VERSION, kind]);
@@ -101,6 +105,7 @@ impl PrivateData {
             CONTROL => ConnectionPurpose::Control,
             DATA => ConnectionPurpose::Data(index),
             PING => ConnectionPurpose::Ping,
+            VERBS => ConnectionPurpose::Verbs,
             _ => return Self::OtherVersion,
         };
         Self::Request(ConnectionRequest { cookie, purpose })
@@ -365,8 +370,8 @@ mod tests {
 
     #[test]
     fn a_connection_request_is_decoded_as_it_was_encoded_and_nothing_else_is_one() {
-        use ConnectionPurpose::{Control, Data, Ping};
-        for purpose in [Control, Data(0), Data(513), Ping] {
+        use ConnectionPurpose::{Control, Data, Ping, Verbs};
+        for purpose in [Control, Data(0), Data(513), Ping, Verbs] {
             let request = ConnectionRequest { cookie: *b"0123456789abcdef", purpose };
             assert_eq!(PrivateData::decode(&request.encode()), PrivateData::Request(request));
         }

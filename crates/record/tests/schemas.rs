@@ -26,7 +26,7 @@ use clearstream_schema::{
     plan::Plan,
     probe::{PROBE_SUMMARY_SCHEMA, ProbeSummary},
     proof::RouteProof,
-    rdma::{PingSummary, RdmaSummary},
+    rdma::{PingSummary, RdmaSample, RdmaSummary, VerbsSummary},
     record::{RunDocument, TrialDocument, TrialOutcome},
     route_plan::RoutePlan,
     study::StudyFile,
@@ -45,7 +45,7 @@ fn schema<T: JsonSchema>() -> Value {
     SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>().to_value()
 }
 
-fn all() -> [(&'static str, Value); 26] {
+fn all() -> [(&'static str, Value); 28] {
     [
         ("all-pairs", schema::<AllPairsSummary>()),
         ("congestion-controls", schema::<CongestionControls>()),
@@ -66,11 +66,13 @@ fn all() -> [(&'static str, Value); 26] {
         ("ranking", schema::<Ranking>()),
         ("rdma", schema::<RdmaSummary>()),
         ("rdma-ping", schema::<PingSummary>()),
+        ("rdma-sample", schema::<RdmaSample>()),
         ("route-plan", schema::<RoutePlan>()),
         ("route-proof", schema::<RouteProof>()),
         ("run", schema::<RunDocument>()),
         ("study", schema::<StudyFile>()),
         ("trial", schema::<TrialDocument>()),
+        ("verbs-calls", schema::<VerbsSummary>()),
         ("watch-event", schema::<WatchEvent>()),
         ("watch-status", schema::<WatchStatus>()),
     ]

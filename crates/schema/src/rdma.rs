@@ -7,6 +7,16 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{ByteCount, TimeSpan, flow::Notice};
 
+mod options;
+mod outcome;
+mod sample;
+mod verbs;
+
+pub use options::RdmaOptions;
+pub use outcome::RDMA_SUMMARY_SCHEMA;
+pub use sample::RdmaSample;
+pub use verbs::{VERBS_SUMMARY_SCHEMA, VerbsCall, VerbsConfig, VerbsSummary};
+
 /// Largest message of `all` sizes.
 const LARGEST_OF_ALL: u64 = 8 << 20;
 
@@ -83,12 +93,13 @@ impl JsonSchema for SizeList {
 }
 
 /// What a test does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RdmaOperation {
     /// Sends into receives that the peer posted.
     Send,
     /// Writes into the peer's memory; the peer's program takes no part.
+    #[default]
     Write,
     /// Reads out of the peer's memory; the peer's program takes no part.
     Read,

@@ -266,6 +266,7 @@ pub fn server_event(event: &ServerEvent<'_>) -> String {
             let sizes = sizes(&served.config.size);
             format!("{peer}: {what} {kind}, {sizes}, {pairs} queue pair(s), done")
         }
+        ServerEvent::VerbsServed { peer } => format!("{peer}: verbs calls were timed"),
         ServerEvent::Rejected { peer, reason } => format!("{peer}: rejected: {reason}"),
         ServerEvent::Failed { peer, error } => format!("{peer}: {error}"),
     }

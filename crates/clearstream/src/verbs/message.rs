@@ -50,10 +50,13 @@ impl MessageArgs {
             .min(Duration::from_secs(365 * 86_400));
         let (started, mut progress) = (Instant::now(), Progress::start(expected));
         progress.update(expected, "connecting");
+        let mut hosts = ends.hosts()?;
+        let (client, server) = hosts.client_and_server()?;
+        let address = server.known_address()?;
         let result = clearstream_message::run(
-            &mut ends.client,
-            &mut ends.server,
-            ends.server_address,
+            client.peer,
+            server.peer,
+            address,
             &self.config,
             &stop,
             &mut |MessageEvent::Point(point)| {

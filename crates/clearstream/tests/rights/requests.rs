@@ -8,6 +8,7 @@ use clearstream_host::calls as host;
 use clearstream_message::calls as message;
 use clearstream_plan::calls as plans;
 use clearstream_probe::calls as probe;
+use clearstream_rdma::calls as rdma;
 use clearstream_route::wire::calls as route;
 use clearstream_schema::{
     control::Cookie,
@@ -15,6 +16,7 @@ use clearstream_schema::{
     message::MessageConfig,
     plan::{Plan, PlanHost, Setting, Step},
     probe::ProbeConfig,
+    rdma::{RdmaConfig, RdmaOperation, VerbsCall, VerbsConfig},
     scope::Right,
 };
 
@@ -85,6 +87,10 @@ fn measuring() -> Vec<Sample> {
     let listen = flow::Listen { test: 1, cookie: cookie(), address: Some(HERE), config: config.clone() };
     let probes = ProbeConfig { count: 1, ..ProbeConfig::default() };
     let peer = Some([192, 0, 2, 1].into());
+    let operation = RdmaOperation::Write;
+    let measure =
+        rdma::Measure { server: nobody, cookie: cookie(), operation, config: RdmaConfig::default() };
+    let connects = VerbsConfig { call: VerbsCall::Connect, ..VerbsConfig::default() };
     vec![
         Sample::of(host::Inspect {}),
         Sample::of(host::Capture {}),
@@ -108,7 +114,10 @@ fn measuring() -> Vec<Sample> {
             server: nobody,
             config: MessageConfig::default(),
         }),
-        Sample::of(clearstream_rdma::Serve { address: HERE, cookie: Some(cookie()), peer }),
+        Sample::of(rdma::Serve { address: HERE, cookie: Some(cookie()), peer }),
+        Sample::of(measure),
+        Sample::of(rdma::TimeVerbs { server: Some(nobody), cookie: cookie(), config: connects }),
+        Sample::of(rdma::Stop {}),
     ]
 }
 

@@ -139,7 +139,7 @@ impl Bandwidth {
     ) -> Result<Measured, RdmaError> {
         self.limit = limit.count();
         loop {
-            if self.posting && (!watch.goes_on(limit) || self.all_posted()) {
+            if self.posting && (!watch.goes_on(limit, self.sent) || self.all_posted()) {
                 self.posting = false;
             }
             if watch.is_stopped() && self.conventions.discards_interrupted() {

@@ -98,7 +98,7 @@ impl PingPong {
         let round_trip = if self.operation == RdmaOperation::Read { 1 } else { 2 };
         let mut samples = Samples::default();
         let mut goes_on = self.open(pairs, watch, batch)?;
-        while goes_on && self.sent < most && watch.goes_on(limit) {
+        while goes_on && self.sent < most && watch.goes_on(limit, self.taken) {
             let start = Instant::now();
             self.post(pairs)?;
             if self.sent == most && self.last_is_unanswered() {
@@ -155,7 +155,7 @@ impl PingPong {
                 return Ok(true);
             }
             if !is_busy && pairs.idle()? {
-                if !watch.goes_on(Limit::Count(u64::MAX)) {
+                if !watch.goes_on(Limit::Count(u64::MAX), self.taken) {
                     return Ok(false);
                 }
                 let since = idle_since.get_or_insert_with(Instant::now);

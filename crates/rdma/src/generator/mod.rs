@@ -30,8 +30,9 @@ use bandwidth::Bandwidth;
 pub(crate) use credits::{Counters, Credits};
 use latency::PingPong;
 
-/// Interval at which a watcher is notified of a run in progress.
-const TICK_INTERVAL: Duration = Duration::from_millis(250);
+/// Interval at which a watcher is notified of a run in progress: that of its
+/// samples.
+const TICK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What control protocols do differently on the data path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,21 +144,22 @@ pub(crate) struct Watch<'a> {
     stop: &'a AtomicBool,
     started: Instant,
     next_tick: Duration,
-    on_tick: &'a mut dyn FnMut(),
+    on_tick: &'a mut dyn FnMut(Duration, u64),
 }
 
 impl<'a> Watch<'a> {
-    /// `on_tick` is called a few times a second while the run goes on.
-    pub(crate) fn new(stop: &'a AtomicBool, on_tick: &'a mut dyn FnMut()) -> Self {
+    /// `on_tick` is called a few times a second while the run goes on, with the time
+    /// and the messages since it began.
+    pub(crate) fn new(stop: &'a AtomicBool, on_tick: &'a mut dyn FnMut(Duration, u64)) -> Self {
         Self { stop, started: Instant::now(), next_tick: TICK_INTERVAL, on_tick }
     }
 
-    /// Whether the run goes on.
-    fn goes_on(&mut self, limit: Limit) -> bool {
+    /// Whether the run goes on, of which so many messages are complete.
+    fn goes_on(&mut self, limit: Limit, messages: u64) -> bool {
         let elapsed = self.started.elapsed();
         if elapsed >= self.next_tick {
             self.next_tick = elapsed + TICK_INTERVAL;
-            (self.on_tick)();
+            (self.on_tick)(elapsed, messages);
         }
         let in_time = match limit {
             Limit::Duration(duration) => elapsed < duration,

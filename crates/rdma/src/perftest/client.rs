@@ -9,7 +9,7 @@ use std::{
 
 use clearstream_iwarp::verbs::{ConnectError, ConnectOptions};
 use clearstream_schema::{
-    ByteCount, TimeSpan,
+    TimeSpan,
     rdma::{RdmaConfig, RdmaEffective, RdmaOperation, RdmaRate, RdmaResult, RdmaSummary},
 };
 
@@ -25,6 +25,7 @@ use crate::{
     error::RdmaError,
     generator::{Conventions, Counters, Credits, Generator, Limit, Load, Watch},
     negotiation::validate,
+    sampler::Sampler,
     samples::{cpu_ns, nanoseconds},
     summary::{effective, notices},
 };
@@ -162,7 +163,12 @@ impl Session {
         stop: &AtomicBool,
         watch: &mut dyn FnMut(Event<'_>),
     ) -> Result<RdmaResult, RdmaError> {
-        let mut on_tick = || watch(Event::Progress(ByteCount(size)));
+        let mut sampler = Sampler::new(&self.pairs.config, self.program.operation, size, false);
+        let mut on_tick = |elapsed, messages| {
+            if let Some(sample) = sampler.sample(elapsed, messages) {
+                watch(Event::Sample(&sample));
+            }
+        };
         let cpu = cpu_ns();
         self.generator.begin(size);
         let limit = Limit::Count(self.iterations);

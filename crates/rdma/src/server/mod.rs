@@ -23,12 +23,15 @@ use crate::{
     error::RdmaError,
     negotiation::{ConnectionPurpose, ConnectionRequest, Cookie, PrivateData},
     rping::server::{self as ping_server, PingOptions},
+    verbs,
 };
 pub use background::BackgroundServer;
 pub use session::Served;
 
 /// Clients of pings at the same time.
 const MAX_PING_CLIENTS: usize = 64;
+/// Connections of timed verbs calls at the same time.
+const MAX_VERBS_CLIENTS: usize = 64;
 /// Data connections of a measurement that wait to be accepted.
 const MAX_ARRIVALS: usize = 1024;
 
@@ -66,6 +69,11 @@ pub enum ServerEvent<'a> {
         peer: SocketAddr,
         /// The measurement.
         served: Served,
+    },
+    /// A connection of timed verbs calls is closed.
+    VerbsServed {
+        /// Address of the client.
+        peer: SocketAddr,
     },
     /// A peer was rejected.
     Rejected {
@@ -117,6 +125,7 @@ struct Shared<'a> {
     panicked: AtomicBool,
     active: Mutex<Option<Active>>,
     ping_client_count: AtomicUsize,
+    verbs_client_count: AtomicUsize,
     report: &'a (dyn Fn(ServerEvent<'_>) + Sync),
 }
 
@@ -158,6 +167,7 @@ impl Server {
             panicked: AtomicBool::new(false),
             active: Mutex::new(None),
             ping_client_count: AtomicUsize::new(0),
+            verbs_client_count: AtomicUsize::new(0),
             report,
         };
         let result: Result<(), RdmaError> = std::thread::scope(|scope| {
@@ -203,6 +213,9 @@ impl Shared<'_> {
             PrivateData::Request(_) if !self.server.options.measurements => {
                 self.reject(request, "only pings are served here: start `clearstream rdma serve`");
             }
+            PrivateData::Request(ConnectionRequest { purpose: ConnectionPurpose::Verbs, .. }) => {
+                return self.verbs_peer(scope, request);
+            }
             PrivateData::Request(ConnectionRequest { cookie, purpose: ConnectionPurpose::Control }) => {
                 return self.measurement(scope, request, cookie);
             }
@@ -233,6 +246,24 @@ impl Shared<'_> {
                 let is_last = options.rounds.is_some_and(|rounds| served.rounds >= rounds);
                 (ServerEvent::PingServed { peer, served }, is_last)
             });
+        })
+    }
+
+    fn verbs_peer<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        request: Incoming,
+    ) -> Result<(), RdmaError> {
+        if self.verbs_client_count.fetch_add(1, Ordering::Relaxed) >= MAX_VERBS_CLIENTS {
+            self.verbs_client_count.fetch_sub(1, Ordering::Relaxed);
+            self.reject(request, "too many timed calls at once: try again later");
+            return Ok(());
+        }
+        self.start(scope, "verbs-peer", move || {
+            let peer = request.peer;
+            let served = verbs::peer::serve(request, self.stop);
+            self.verbs_client_count.fetch_sub(1, Ordering::Relaxed);
+            self.ended(peer, served, |()| (ServerEvent::VerbsServed { peer }, false));
         })
     }
 

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use clap::Subcommand;
 use clearstream_control::{Peer, encoding};
-use clearstream_rdma::{Cookie, Serve};
+use clearstream_rdma::{Cookie, calls::Serve};
 use clearstream_schema::rdma::RdmaOperation;
 
 use crate::{

@@ -1,23 +1,28 @@
 //! `clearstream rdma send`, `write` and `read`
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::AtomicBool,
+    time::{Duration, Instant},
+};
 
 use clearstream_rdma::{
-    Event, RdmaError,
+    Agents, Event, RdmaError,
+    calls::Progress,
     perftest::{self, Program},
     rping,
 };
 use clearstream_schema::{
     ByteCount,
-    rdma::{RdmaConfig, RdmaOperation, RdmaSummary},
+    rdma::{RDMA_SUMMARY_SCHEMA, RdmaConfig, RdmaOperation, RdmaSummary},
 };
 use serde::Serialize;
 
 use super::{Target, TargetArgs};
 use crate::{
+    endpoints::{Endpoints, PathArgs},
     exit::CommandError,
     interrupt,
-    output::{self, Paint, progress::Progress, rdma},
+    output::{self, Paint, progress, rdma},
 };
 
 /// Measure bandwidth or latency of one operation.
@@ -25,6 +30,11 @@ use crate::{
 pub struct TransferArgs {
     #[command(flatten)]
     target: TargetArgs,
+    /// Start both ends by agents: here, and on this host as ssh knows it, `localhost`, or ADDRESS[:PORT] with --pairing
+    #[arg(long, value_name = "HOST", conflicts_with_all = ["TargetArgs", "lab", "perftest"])]
+    to: Option<String>,
+    #[command(flatten)]
+    path: PathArgs,
     #[command(flatten)]
     config: RdmaConfig,
     /// Print one JSON document at the end
@@ -46,26 +56,19 @@ impl TransferArgs {
         let stop = interrupt::stop_flag()?;
         // Invalid options are rejected before a server is started for them.
         clearstream_rdma::validate(&self.config, operation)?;
-        let mut config = self.config;
-        let port = if config.perftest {
-            let program = Program { operation, latency: config.latency };
-            config = perftest::settle(program, &config)?;
-            perftest::PORT
+        let named = self.target.host.is_some() || self.target.local || self.config.perftest;
+        if (self.path.lab.is_some() || self.path.hosts.is_some()) && named {
+            return Err(CommandError::usage(
+                "--lab and --hosts exclude a host, --local and --perftest: they name both ends",
+            ));
+        }
+        let summary = if self.to.is_some() || self.path.lab.is_some() || self.path.hosts.is_some() {
+            self.between_agents(operation, &stop)?
         } else {
-            rping::PORT
+            self.from_here(operation, &stop)?
         };
-        let Target { address, cookie, _agent } = self.target.find(port)?;
-        let mut view = View::new(operation, &config, self.json);
-        let mut watch = |event: Event<'_>| view.show(&event);
-        let summary = if config.perftest {
-            perftest::measure(address, operation, &config, &stop, &mut watch)
-        } else {
-            let cookie = cookie.unwrap_or_else(rand::random);
-            clearstream_rdma::measure(address, cookie, operation, &config, &stop, &mut watch)
-        };
-        let summary = view.finish(summary)?;
         if self.json {
-            let document = RdmaDocument { schema: "clearstream.rdma", version: 1, summary: &summary };
+            let document = RdmaDocument { schema: RDMA_SUMMARY_SCHEMA, version: 1, summary: &summary };
             output::json(&document, true)?;
         } else {
             output::line(&rdma::ending(&summary, Paint::for_stdout()))?;
@@ -77,12 +80,60 @@ impl TransferArgs {
     }
 }
 
+impl TransferArgs {
+    /// Both ends are agents, as those of a study's workload `rdma`.
+    fn between_agents(
+        &self,
+        operation: RdmaOperation,
+        stop: &AtomicBool,
+    ) -> Result<RdmaSummary, CommandError> {
+        let mut ends = Endpoints::open(self.to.as_deref(), &self.path)?;
+        let mut hosts = ends.hosts()?;
+        let mut agents = Agents::of(&mut hosts)?;
+        let mut view = View::new(operation, &self.config, self.json);
+        let mut watch = |progress: &Progress| {
+            if let Some(event) = progress.event() {
+                view.show(&event);
+            }
+        };
+        let summary = agents.measure(operation, &self.config, stop, &mut watch);
+        view.finish(summary)
+    }
+
+    /// This process is the client of a server that listens, of ours or of perftest.
+    fn from_here(&self, operation: RdmaOperation, stop: &AtomicBool) -> Result<RdmaSummary, CommandError> {
+        if self.path.address.is_some() || self.path.pairing.is_some() || !self.path.ssh_options.is_empty() {
+            return Err(CommandError::usage(
+                "--address, --pairing and --ssh-option are about agents: name the host with --to",
+            ));
+        }
+        let mut config = self.config.clone();
+        let port = if config.perftest {
+            let program = Program { operation, latency: config.latency };
+            config = perftest::settle(program, &config)?;
+            perftest::PORT
+        } else {
+            rping::PORT
+        };
+        let Target { address, cookie, _agent } = self.target.find(port)?;
+        let mut view = View::new(operation, &config, self.json);
+        let mut watch = |event: Event<'_>| view.show(&event);
+        let summary = if config.perftest {
+            perftest::measure(address, operation, &config, stop, &mut watch)
+        } else {
+            let cookie = cookie.unwrap_or_else(rand::random);
+            clearstream_rdma::measure(address, cookie, operation, &config, stop, &mut watch)
+        };
+        view.finish(summary)
+    }
+}
+
 /// What the person sees while the test runs.
 struct View<'a> {
     operation: RdmaOperation,
     config: &'a RdmaConfig,
     json: bool,
-    progress: Option<Progress>,
+    progress: Option<progress::Progress>,
     started: Instant,
     /// Where a time was asked for.
     expected: Option<Duration>,
@@ -113,7 +164,7 @@ impl<'a> View<'a> {
                 self.done += 1;
                 self.line(&rdma::row(self.config, result));
             }
-            Event::Progress(size) => self.advance(*size),
+            Event::Sample(sample) => self.advance(ByteCount(sample.size_bytes)),
         }
     }
 
@@ -145,15 +196,18 @@ impl<'a> View<'a> {
         };
         if elapsed + left > UNREMARKABLE {
             let what = format!("messages of {}", output::quantity::bytes(size.0));
-            self.progress.get_or_insert_with(|| Progress::start(left)).update(left, &what);
+            self.progress.get_or_insert_with(|| progress::Progress::start(left)).update(left, &what);
         }
     }
 
     /// The bar goes away; what could not be shown is an error.
-    fn finish(self, summary: Result<RdmaSummary, RdmaError>) -> Result<RdmaSummary, CommandError> {
+    fn finish<E: Into<CommandError>>(
+        self,
+        summary: Result<RdmaSummary, E>,
+    ) -> Result<RdmaSummary, CommandError> {
         match self.failed {
             Some(error) => Err(error.into()),
-            None => Ok(summary?),
+            None => summary.map_err(Into::into),
         }
     }
 }

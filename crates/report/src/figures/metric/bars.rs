@@ -6,13 +6,15 @@ use crate::{
     format::level,
     svg::{
         Svg,
-        plot::{Area, Plot, Size, fitted, text_width, tick_labels},
+        plot::{Area, Plot, Size, Tick, fitted, text_width, tick_labels},
         scale::Scale,
     },
 };
 
 /// Rows beyond this many are in the table only.
 const MAX_ROWS: usize = 40;
+/// Values that span more are drawn on a logarithmic axis.
+const LOGARITHMIC_FROM: f64 = 100.0;
 
 pub(super) fn draw(view: &View<'_>, size: Size) -> Svg {
     let cells = &view.cells[..view.cells.len().min(MAX_ROWS)];
@@ -26,12 +28,19 @@ pub(super) fn draw(view: &View<'_>, size: Size) -> Svg {
         top: 30.0,
         bottom: svg.height - 44.0,
     };
-    let values = cells.iter().flat_map(|cell| cell.values.iter().copied());
-    let highest = values.chain(view.published().map(|(.., high)| high)).fold(0.0, f64::max);
+    let values = || cells.iter().flat_map(|cell| cell.values.iter().copied());
+    let highest = values().chain(view.published().map(|(.., high)| high)).fold(0.0, f64::max);
+    let lowest = values().chain(view.published().map(|(_, low, _)| low)).fold(f64::INFINITY, f64::min);
     let (unit, factor) = scaled(view.metric.unit, highest);
-    let (x, ticks) = Scale::from_zero(highest / factor, size.pick(6, 4));
     let y = Scale::Linear { domain: (0.0, cells.len() as f64), range: (0.0, 1.0) };
-    let mut plot = Plot::on(svg, area, (x, tick_labels(&ticks), unit), (y, Vec::new(), ""));
+    let x = if lowest > 0.0 && highest / lowest > LOGARITHMIC_FROM {
+        let (scale, ticks) = logarithmic(view, (lowest / factor, highest / factor), factor, size.pick(9, 4));
+        (scale, ticks, "")
+    } else {
+        let (scale, ticks) = Scale::from_zero(highest / factor, size.pick(6, 4));
+        (scale, tick_labels(&ticks), unit)
+    };
+    let mut plot = Plot::on(svg, area, x, (y, Vec::new(), ""));
     for (row, (cell, label)) in cells.iter().zip(&labels).enumerate() {
         let middle = area.top + row_height * (row as f64 + 0.5);
         let (text_y, class, at) =
@@ -69,4 +78,24 @@ pub(super) fn draw(view: &View<'_>, size: Size) -> Svg {
         });
     }
     plot.svg
+}
+
+/// Ticks at powers of ten, at most `count`, each with a unit of its own.
+fn logarithmic(
+    view: &View<'_>,
+    (lowest, highest): (f64, f64),
+    factor: f64,
+    count: usize,
+) -> (Scale, Vec<Tick>) {
+    let (low, high) = (lowest / 1.5, highest * 1.5);
+    // Powers of the stored unit, which values are divided by `factor` from.
+    let first = (low * factor).log10().ceil() as i32;
+    let last = (high * factor).log10().floor() as i32;
+    let stride = usize::try_from(last - first + 1).unwrap_or(1).div_ceil(count).max(1);
+    let ticks = (first..=last).step_by(stride).map(|power| {
+        let value = 10f64.powi(power);
+        let (unit, scale) = view.metric.unit.scale_for(value);
+        (value / factor, format!("{} {unit}", (value / scale * 1e3).round() / 1e3))
+    });
+    (Scale::Logarithmic { domain: (low, high), range: (0.0, 1.0) }, ticks.collect())
 }

@@ -1,0 +1,159 @@
+//! The controller's part: has one agent serve and the other measure.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use clearstream_control::{Peer, PeerError, encoding};
+use clearstream_schema::{
+    control::{Cookie, Failure, FailureKind},
+    rdma::{RdmaConfig, RdmaOperation, RdmaSummary, VerbsConfig, VerbsSummary},
+};
+
+use clearstream_workload::{HostSet, TrialError};
+
+use crate::{
+    calls::{Listening, Measure, Progress, Serve, Stop, TimeVerbs},
+    error::AgentError,
+};
+
+/// Interval at which the stop flag is looked at.
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The agents of a test and the addresses between them.
+#[derive(Debug)]
+pub struct Agents<'a> {
+    /// The agent that connects.
+    pub client: &'a mut Peer,
+    /// The agent that listens.
+    pub server: &'a mut Peer,
+    /// Where the client's connections come from; a paired server knows it itself.
+    pub client_address: Option<IpAddr>,
+    /// Where the client reaches the server.
+    pub server_address: IpAddr,
+}
+
+impl<'a> Agents<'a> {
+    /// Those of the client and the server of a set of hosts.
+    ///
+    /// # Errors
+    /// The set has no such hosts, or the server's address is not known.
+    pub fn of(hosts: &'a mut HostSet<'_>) -> Result<Self, TrialError> {
+        let (client, server) = hosts.client_and_server()?;
+        let server_address = server.known_address()?;
+        Ok(Self {
+            client: &mut *client.peer,
+            server: &mut *server.peer,
+            client_address: client.address,
+            server_address,
+        })
+    }
+
+    /// Measures from the client to the server. The stop flag ends it early, with the
+    /// results until then. `on_event` gets all events but the last.
+    ///
+    /// # Errors
+    /// An agent that is lost or refuses, or a measurement that failed.
+    pub fn measure(
+        &mut self,
+        operation: RdmaOperation,
+        config: &RdmaConfig,
+        stop: &AtomicBool,
+        on_event: &mut dyn FnMut(&Progress),
+    ) -> Result<RdmaSummary, AgentError> {
+        self.with_server(|client, server, cookie| {
+            let config = config.clone();
+            client.call(&Measure { server, cookie, operation, config })?;
+            let mut stopped = false;
+            loop {
+                match client.next_event_of::<Progress>(STOP_POLL_INTERVAL)? {
+                    Some(Progress::Finished(summary)) => return Ok(summary),
+                    Some(Progress::Failed(_)) if stopped => return Err(AgentError::Stopped),
+                    Some(Progress::Failed(failure)) => {
+                        return Err(AgentError::Failed { name: client.name().to_owned(), failure });
+                    }
+                    Some(event) => on_event(&event),
+                    None => {}
+                }
+                if !stopped && stop.load(Ordering::Relaxed) {
+                    stopped = true;
+                    client.call(&Stop {})?;
+                }
+            }
+        })
+    }
+
+    /// Times a verbs call on the client, with the server as its peer where the call
+    /// connects.
+    ///
+    /// # Errors
+    /// As for [`Agents::measure`].
+    pub fn time_verbs(
+        &mut self,
+        config: &VerbsConfig,
+        stop: &AtomicBool,
+    ) -> Result<VerbsSummary, AgentError> {
+        let time = |client: &mut Peer, server, cookie| {
+            let config = config.clone();
+            Ok(client.call_unless(&TimeVerbs { server, cookie, config }, stop)?)
+        };
+        match config.call.connects() {
+            true => self.with_server(|client, server, cookie| time(client, Some(server), cookie)),
+            false => time(self.client, None, fresh_cookie()),
+        }
+    }
+
+    /// Opens a server for one test, and closes it whatever became of the test.
+    fn with_server<T>(
+        &mut self,
+        test: impl FnOnce(&mut Peer, SocketAddr, Cookie) -> Result<T, AgentError>,
+    ) -> Result<T, AgentError> {
+        let cookie = fresh_cookie();
+        let server = self.serve(&cookie)?;
+        let result = test(self.client, server, cookie);
+        // When closing fails too, the first error is the one to return.
+        let closed = self.server.call(&Stop {});
+        let result = result?;
+        closed?;
+        Ok(result)
+    }
+
+    /// Listens on the very address that the client connects to, so that replies leave
+    /// from it on hosts with several. Where the host does not have that address itself
+    /// (it is translated on the way), on all.
+    fn serve(&mut self, cookie: &Cookie) -> Result<SocketAddr, PeerError> {
+        let on = |address, peer| Serve { address, cookie: Some(cookie.clone()), peer };
+        let (address, mut from) = (self.server_address, self.client_address);
+        let mut called = self.server.call(&on(address, from));
+        if kind(&called) == Some(FailureKind::Forbidden) {
+            // A paired host that sees this one by another address knows it.
+            from = None;
+            called = self.server.call(&on(address, from));
+        }
+        if kind(&called) == Some(FailureKind::Invalid) {
+            called = self.server.call(&on(any_like(address), from));
+        }
+        let Listening { address: bound } = called?;
+        Ok(SocketAddr::new(address, bound.port()))
+    }
+}
+
+fn kind<T>(called: &Result<T, PeerError>) -> Option<FailureKind> {
+    match called {
+        Err(PeerError::Refused { failure: Failure { kind, .. }, .. }) => Some(*kind),
+        _ => None,
+    }
+}
+
+fn any_like(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => IpAddr::from([0u8; 4]),
+        IpAddr::V6(_) => IpAddr::from([0u16; 8]),
+    }
+}
+
+fn fresh_cookie() -> Cookie {
+    Cookie(encoding::hex(&rand::random::<[u8; 16]>()))
+}

@@ -1,0 +1,172 @@
+//! The workloads `rdma` and `verbs-calls`: an RDMA test between the host that
+//! connects and the one that listens, and the costs of verbs calls on the host
+//! that connects.
+
+use clearstream_schema::{
+    TimeSpan,
+    control::{Failure, FailureKind},
+    outcome::Outcome,
+    rdma::{RdmaOperation, RdmaOptions, VerbsCall, VerbsConfig},
+};
+use clearstream_workload::{CLIENT, Context, Event, Placement, SERVER, Sample, TrialError, Workload};
+
+use crate::{calls::Progress, controller::Agents, error::AgentError, negotiation, verbs};
+
+/// Bandwidth or latency of one operation.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Rdma;
+
+/// Costs of calls of the verbs interface.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct VerbsCalls;
+
+/// Rate assumed for the time of a number of messages.
+const ASSUMED_BYTES_PER_SECOND: u64 = 500_000_000;
+/// Time assumed for a message of a latency test, or of a small one.
+const ASSUMED_MESSAGE_NS: u64 = 20_000;
+/// Time assumed for a sample of most verbs calls, and of one that connects.
+const ASSUMED_CALL_NS: u64 = 50_000;
+const ASSUMED_CONNECT_NS: u64 = 1_000_000;
+
+impl Workload for Rdma {
+    type Config = RdmaOptions;
+
+    fn name(&self) -> &'static str {
+        "rdma"
+    }
+
+    fn title(&self) -> &'static str {
+        "RDMA Send, Write or Read over TCP: bandwidth or latency"
+    }
+
+    fn check(&self, options: &RdmaOptions) -> Result<(), Failure> {
+        let config = &options.config;
+        negotiation::validate(config, options.operation).map_err(|error| Failure::from(&error))?;
+        if config.perftest || config.rx_depth.is_some() {
+            let message = "both ends are clearstream here: leave `perftest` and `rx-depth` out".to_owned();
+            return Err(Failure { kind: FailureKind::Invalid, message });
+        }
+        Ok(())
+    }
+
+    fn time(&self, options: &RdmaOptions) -> TimeSpan {
+        let config = &options.config;
+        let measured = |size: u64| match config.iterations {
+            Some(count) => {
+                let bytes = size.saturating_mul(1_000_000_000 / ASSUMED_BYTES_PER_SECOND);
+                let count = count.saturating_mul(config.queue_pairs.into());
+                count.saturating_mul(bytes.max(ASSUMED_MESSAGE_NS))
+            }
+            None => config.duration.0,
+        };
+        let each = |size: u64| measured(size).saturating_add(config.warm_up.0);
+        TimeSpan(config.size.0.iter().map(|size| each(size.0)).fold(0, u64::saturating_add))
+    }
+
+    fn overhead(&self) -> TimeSpan {
+        // Listener, connections and memory at both ends, read on a loopback of two cores.
+        TimeSpan::from_millis(100)
+    }
+
+    fn placement(&self, options: &RdmaOptions, option: &str) -> Option<Placement> {
+        let role = match option {
+            "core" => CLIENT,
+            "far-core" => SERVER,
+            _ => return None,
+        };
+        Some(Placement { roles: vec![role], receives: self.receivers(options).contains(&role) })
+    }
+
+    fn receivers(&self, options: &RdmaOptions) -> Vec<&'static str> {
+        match options.operation {
+            _ if options.config.both_ways || options.config.latency => vec![CLIENT, SERVER],
+            RdmaOperation::Read => vec![CLIENT],
+            RdmaOperation::Send | RdmaOperation::Write => vec![SERVER],
+        }
+    }
+
+    fn run(&self, context: &mut Context<'_, '_>, options: &RdmaOptions) -> Result<Outcome, TrialError> {
+        let stop = context.stop;
+        let (on_event, latency) = (&mut *context.on_event, options.config.latency);
+        let (mut samples, mut broken) = (Vec::new(), None);
+        let mut on_progress = |progress: &Progress| {
+            let Progress::Sample(sample) = progress else { return };
+            match Sample::new(sample, sample.headline(latency)) {
+                Ok(event) => on_event(Event::Sample(event)),
+                Err(error) => broken = Some(error),
+            }
+            samples.push(sample.clone());
+        };
+        let mut agents = Agents::of(context.hosts)?;
+        let summary = agents.measure(options.operation, &options.config, stop, &mut on_progress)?;
+        if let Some(error) = broken {
+            return Err(error.into());
+        }
+        if summary.results.iter().any(|result| result.verified == Some(false)) {
+            let message = "what arrived is not what was sent".to_owned();
+            return Err(Failure { kind: FailureKind::Internal, message }.into());
+        }
+        for notice in &summary.notices {
+            (context.on_event)(Event::Notice(notice.clone()));
+        }
+        Ok(summary.outcome(&samples)?)
+    }
+}
+
+impl Workload for VerbsCalls {
+    type Config = VerbsConfig;
+
+    fn name(&self) -> &'static str {
+        "verbs-calls"
+    }
+
+    fn title(&self) -> &'static str {
+        "Time of single calls of the verbs interface"
+    }
+
+    // Different calls do different things: which is shorter decides nothing.
+    fn compares(&self) -> bool {
+        false
+    }
+
+    fn check(&self, config: &VerbsConfig) -> Result<(), Failure> {
+        verbs::validate(config).map_err(|error| Failure::from(&error))
+    }
+
+    fn time(&self, config: &VerbsConfig) -> TimeSpan {
+        let each = match config.call {
+            VerbsCall::Connect => ASSUMED_CONNECT_NS,
+            _ => ASSUMED_CALL_NS,
+        };
+        TimeSpan(u64::from(config.count.saturating_add(config.warm_up_count)).saturating_mul(each))
+    }
+
+    fn overhead(&self) -> TimeSpan {
+        TimeSpan::from_millis(20)
+    }
+
+    fn placement(&self, _: &VerbsConfig, option: &str) -> Option<Placement> {
+        (option == "core").then(|| Placement { roles: vec![CLIENT], receives: false })
+    }
+
+    fn run(&self, context: &mut Context<'_, '_>, config: &VerbsConfig) -> Result<Outcome, TrialError> {
+        let summary = Agents::of(context.hosts)?.time_verbs(config, context.stop)?;
+        let sample = serde_json::json!({ "times_ns": summary.times_ns });
+        (context.on_event)(Event::Sample(Sample::new(&sample, None)?));
+        Ok(summary.outcome()?)
+    }
+}
+
+impl From<AgentError> for TrialError {
+    fn from(error: AgentError) -> Self {
+        match error {
+            AgentError::Peer(error) => error.into(),
+            AgentError::Failed { name, failure } => {
+                Failure { kind: failure.kind, message: format!("{name}: {}", failure.message) }.into()
+            }
+            AgentError::Stopped => {
+                Failure { kind: FailureKind::Connection, message: error.to_string() }.into()
+            }
+        }
+    }
+}

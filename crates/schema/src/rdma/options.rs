@@ -1,0 +1,59 @@
+//! Options of the workload `rdma`: an operation, and what `clearstream rdma`
+//! takes for it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, de};
+use serde_json::{Map, Value};
+
+use super::{RdmaConfig, RdmaOperation};
+
+/// An operation with its options, in one table of keys.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct RdmaOptions {
+    /// What is measured.
+    #[schemars(default)]
+    pub operation: RdmaOperation,
+    /// The options of `clearstream rdma`.
+    #[serde(flatten)]
+    pub config: RdmaConfig,
+}
+
+impl Default for RdmaOptions {
+    fn default() -> Self {
+        Self { operation: RdmaOperation::Write, config: RdmaConfig::default() }
+    }
+}
+
+// Not derived: serde's `flatten` lets unknown keys pass.
+impl<'de> Deserialize<'de> for RdmaOptions {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut keys = Map::deserialize(deserializer)?;
+        let operation = keys.remove("operation").map(serde_json::from_value).transpose();
+        let config = serde_json::from_value(Value::Object(keys));
+        Ok(Self {
+            operation: operation.map_err(de::Error::custom)?.unwrap_or_default(),
+            config: config.map_err(de::Error::custom)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_operation_is_a_key_beside_the_others_and_unknown_keys_are_named() {
+        let written = json!({ "operation": "read", "size": "1MiB", "both-ways": true });
+        let options: RdmaOptions = serde_json::from_value(written).unwrap();
+        assert_eq!((options.operation, options.config.both_ways), (RdmaOperation::Read, true));
+        let whole = serde_json::to_value(&options).unwrap();
+        assert_eq!((&whole["operation"], &whole["size"]), (&json!("read"), &json!("1MiB")));
+        assert_eq!(serde_json::from_value::<RdmaOptions>(whole).unwrap(), options);
+        let error = serde_json::from_value::<RdmaOptions>(json!({ "dept": 3 })).unwrap_err().to_string();
+        assert!(error.contains("unknown field `dept`") && error.contains("`depth`"), "{error}");
+        assert_eq!(serde_json::from_value::<RdmaOptions>(json!({})).unwrap(), RdmaOptions::default());
+    }
+}

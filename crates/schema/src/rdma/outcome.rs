@@ -1,0 +1,155 @@
+//! A finished test as the outcome of a trial.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{RdmaEffective, RdmaResult, RdmaSample, RdmaSummary};
+use crate::outcome::{Axis, Metric, Outcome, Series, SettingValue, Unit};
+
+/// Name of the format that [`RdmaSummary`] has as a document, and as a trial's
+/// detail.
+pub const RDMA_SUMMARY_SCHEMA: &str = "clearstream.rdma";
+
+impl RdmaSummary {
+    /// As the outcome of a trial. Of several sizes the metrics are those of the
+    /// best one, and a series has them all.
+    ///
+    /// # Errors
+    /// It cannot be written as JSON.
+    pub fn outcome(&self, samples: &[RdmaSample]) -> Result<Outcome, serde_json::Error> {
+        let metrics = if self.requested.latency { self.latency_metrics() } else { self.bandwidth_metrics() };
+        let outcome = Outcome {
+            complete: self.complete,
+            series: self.series(samples),
+            settings: self.settings(),
+            notices: self.notices.clone(),
+            ..Outcome::of(metrics)
+        };
+        outcome.with_detail(RDMA_SUMMARY_SCHEMA, 1, self)
+    }
+
+    fn bandwidth_metrics(&self) -> Vec<Metric> {
+        let best = self.results.iter().max_by(|one, other| one.total_bps().total_cmp(&other.total_bps()));
+        let Some(best) = best else { return Vec::new() };
+        let rate = |name, value| Metric::higher(name, Unit::BitsPerSecond, value);
+        let messages = |rate: &super::RdmaRate| rate.messages_per_second;
+        let mut metrics = vec![
+            rate("bandwidth", best.total_bps()),
+            Metric::higher(
+                "message-rate",
+                Unit::PerSecond,
+                messages(&best.forward) + best.reverse.as_ref().map_or(0.0, messages),
+            ),
+        ];
+        if let Some(reverse) = &best.reverse {
+            metrics.push(rate("bandwidth-forward", best.forward.goodput_bps));
+            metrics.push(rate("bandwidth-reverse", reverse.goodput_bps));
+        }
+        let gigabytes = best.total_bytes() as f64 / 1e9;
+        let cost = |name, ns: u64| Metric::lower(name, Unit::SecondsPerGigabyte, ns as f64 / 1e9 / gigabytes);
+        metrics.push(cost("client-cpu", best.near_cpu_ns));
+        metrics.extend(best.far_cpu_ns.map(|ns| cost("server-cpu", ns)));
+        metrics
+    }
+
+    fn latency_metrics(&self) -> Vec<Metric> {
+        let timed = self.results.iter().filter_map(|result| Some((result, result.latency.as_ref()?)));
+        let Some((result, latency)) = timed.min_by_key(|(_, latency)| latency.p50_ns) else {
+            return Vec::new();
+        };
+        let time = |name, ns: u64| Metric::lower(name, Unit::Nanoseconds, ns as f64);
+        vec![
+            time("latency", latency.p50_ns),
+            time("latency-p99", latency.p99_ns),
+            time("latency-min", latency.min_ns),
+            time("latency-max", latency.max_ns),
+            time("latency-mean", latency.mean_ns),
+            // As NetPIPE computes it: one message at a time.
+            Metric::higher(
+                "ping-pong-bandwidth",
+                Unit::BitsPerSecond,
+                result.size_bytes as f64 * 8e9 / latency.p50_ns as f64,
+            ),
+            Metric::higher("message-rate", Unit::PerSecond, result.forward.messages_per_second),
+        ]
+    }
+
+    /// Over the sizes where there are several, over the time where there is one.
+    fn series(&self, samples: &[RdmaSample]) -> Vec<Series> {
+        let (name, unit) = match self.requested.latency {
+            true => ("latency", Unit::Nanoseconds),
+            false => ("bandwidth", Unit::BitsPerSecond),
+        };
+        let (x, mut points) = if self.requested.size.0.len() > 1 {
+            let value = |result: &RdmaResult| match self.requested.latency {
+                true => result.latency.as_ref().map(|latency| latency.p50_ns as f64),
+                false => Some(result.total_bps()),
+            };
+            let point = |result| Some((result_size(result), value(result)?));
+            (Axis::new("size", Unit::Bytes), self.results.iter().filter_map(point).collect::<Vec<_>>())
+        } else {
+            let point = |sample: &RdmaSample| {
+                Some((sample.end_ns as f64, sample.headline(self.requested.latency)?.value))
+            };
+            (Axis::new("time", Unit::Nanoseconds), samples.iter().filter_map(point).collect())
+        };
+        points.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let series = Series { name: name.to_owned(), x, y: Axis::new(name, unit), points };
+        (!series.points.is_empty()).then_some(series).into_iter().collect()
+    }
+
+    fn settings(&self) -> Vec<SettingValue> {
+        let (requested, effective) = (&self.requested, &self.effective);
+        let RdmaEffective { near, far, .. } = effective;
+        let of_trial = |name: &str, requested: Value, effective: Value| SettingValue {
+            role: None,
+            name: name.to_owned(),
+            requested: Some(requested),
+            effective: Some(effective),
+        };
+        let side = |role: &str, name: &str, requested: Option<Value>, effective: Option<Value>| {
+            SettingValue { role: Some(role.to_owned()), name: name.to_owned(), requested, effective }
+        };
+        let depth = self.results.first().map_or(requested.depth, |result| result.depth_count);
+        vec![
+            of_trial("crc", json!(!requested.no_crc), json!(effective.crc)),
+            of_trial("mpa-revision", json!(requested.revision), json!(effective.revision)),
+            of_trial("markers-sent", json!(requested.markers), json!(effective.markers_sent)),
+            of_trial("markers-received", json!(requested.markers), json!(effective.markers_received)),
+            of_trial("depth", json!(requested.depth), json!(depth)),
+            of_trial(
+                "outstanding-reads",
+                json!(requested.outstanding_reads),
+                json!(effective.outstanding_reads),
+            ),
+            of_trial("inline-bytes", json!(requested.inline.0), json!(effective.inline_bytes)),
+            side("client", "mulpdu-bytes", None, Some(json!(effective.mulpdu_bytes))),
+            side("client", "progress", Some(json!(requested.progress)), near.progress.map(value)),
+            side("server", "progress", Some(json!(requested.progress)), far.progress.map(value)),
+            side("client", "wait", requested.wait.map(value), near.wait.map(value)),
+            side("server", "wait", requested.wait.map(value), far.wait.map(value)),
+            side("client", "core", requested.core.map(value), near.core.map(value)),
+            side("server", "core", requested.far_core.map(value), far.core.map(value)),
+        ]
+    }
+}
+
+impl RdmaResult {
+    /// Both directions together.
+    fn total_bps(&self) -> f64 {
+        self.forward.goodput_bps + self.reverse.as_ref().map_or(0.0, |reverse| reverse.goodput_bps)
+    }
+
+    fn total_bytes(&self) -> u64 {
+        self.forward.bytes + self.reverse.as_ref().map_or(0, |reverse| reverse.bytes)
+    }
+}
+
+fn result_size(result: &RdmaResult) -> f64 {
+    result.size_bytes as f64
+}
+
+/// A plain value is always JSON.
+fn value(value: impl Serialize) -> Value {
+    serde_json::to_value(value).unwrap_or_default()
+}

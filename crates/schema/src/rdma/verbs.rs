@@ -1,0 +1,177 @@
+//! Costs of verbs calls: what can be timed, and what comes back.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::RdmaProgress;
+use crate::{
+    ByteCount,
+    flow::Notice,
+    outcome::{Axis, Metric, Outcome, Series, Unit},
+};
+
+/// Name of the format that [`VerbsSummary`] has as a trial's detail.
+pub const VERBS_SUMMARY_SCHEMA: &str = "clearstream.verbs-calls";
+
+/// A call of the verbs interface (RDMA Protocol Verbs, draft-hilland-rddp-verbs).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum VerbsCall {
+    /// Opens the RNIC, with its engine where progress is offloaded.
+    #[default]
+    Open,
+    /// Closes it.
+    Close,
+    /// Waits for the asynchronous events of the RNIC: their descriptor is added to an epoll.
+    RegisterEventHandler,
+    /// Creates a completion channel, and a completion queue that reports to it.
+    RegisterCompletionHandler,
+    /// Allocates a protection domain.
+    AllocateDomain,
+    /// Creates a queue pair of 128 requests each way.
+    CreateQueuePair,
+    /// Posts a receive of one segment.
+    PostReceive,
+    /// Posts a Send of `size` bytes on a connected queue pair; with inline progress the call sends.
+    PostSend,
+    /// Connects a queue pair: TCP, MPA request, MPA reply.
+    Connect,
+    /// Polls a completion queue that is empty, of a connected queue pair.
+    PollEmpty,
+    /// Polls a completion queue that has a completion.
+    PollNonEmpty,
+    /// Registers memory of `size` bytes that is in use.
+    RegisterMemory,
+    /// Deregisters it.
+    DeregisterMemory,
+}
+
+impl VerbsCall {
+    /// The call needs a peer.
+    #[must_use]
+    pub fn connects(self) -> bool {
+        matches!(self, Self::PostSend | Self::Connect | Self::PollEmpty | Self::PollNonEmpty)
+    }
+}
+
+/// What to time. Keys and defaults of the workload `verbs-calls` are these lines.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct VerbsConfig {
+    /// The call
+    pub call: VerbsCall,
+    /// Samples to take
+    pub count: u32,
+    /// Samples before them that do not count
+    pub warm_up_count: u32,
+    /// Bytes of a message that is posted (4 KiB at most), or of memory that is registered
+    pub size: ByteCount,
+    /// Keep the pages of registered memory in physical memory, as a card needs it
+    pub pin: bool,
+    /// Who moves the bytes
+    pub progress: RdmaProgress,
+    /// Core that calls; the scheduler chooses when absent
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub core: Option<u32>,
+}
+
+impl Default for VerbsConfig {
+    fn default() -> Self {
+        Self {
+            call: VerbsCall::default(),
+            count: 200,
+            warm_up_count: 10,
+            size: ByteCount(1024),
+            pin: false,
+            progress: RdmaProgress::Inline,
+            core: None,
+        }
+    }
+}
+
+/// Times of one call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct VerbsSummary {
+    /// What was asked for.
+    pub requested: VerbsConfig,
+    /// Calls in a row that make a sample, whose time is their mean: one clock
+    /// reading costs as much as a short call.
+    pub calls_per_sample_count: u32,
+    /// Time between two readings of the clock, the least of many: what each
+    /// sample is too long by, divided by the calls of a sample.
+    pub clock_ns: u64,
+    /// Time of one call, of every sample in order.
+    pub times_ns: Vec<f64>,
+    /// All samples were taken.
+    pub complete: bool,
+    /// What must be known before believing the numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notices: Vec<Notice>,
+}
+
+impl VerbsSummary {
+    /// As the outcome of a trial: the median, and how far the samples spread.
+    ///
+    /// # Errors
+    /// It cannot be written as JSON.
+    pub fn outcome(&self) -> Result<Outcome, serde_json::Error> {
+        let mut sorted = self.times_ns.clone();
+        sorted.sort_by(f64::total_cmp);
+        let shares = [
+            ("time", 0.5),
+            ("time-p25", 0.25),
+            ("time-p75", 0.75),
+            ("time-p99", 0.99),
+            ("time-min", 0.0),
+            ("time-max", 1.0),
+        ];
+        let metrics = shares.into_iter().filter_map(|(name, share)| {
+            Some(Metric::lower(name, Unit::Nanoseconds, quantile(&sorted, share)?))
+        });
+        let points = self.times_ns.iter().enumerate().map(|(index, ns)| ((index + 1) as f64, *ns)).collect();
+        let series = Series {
+            name: "time".to_owned(),
+            x: Axis::new("sample", Unit::Count),
+            y: Axis::new("time", Unit::Nanoseconds),
+            points,
+        };
+        let outcome = Outcome {
+            complete: self.complete,
+            series: vec![series],
+            notices: self.notices.clone(),
+            ..Outcome::of(metrics)
+        };
+        outcome.with_detail(VERBS_SUMMARY_SCHEMA, 1, self)
+    }
+}
+
+/// The sample of this rank (nearest rank); `None` of no samples.
+fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
+    let last = sorted.len().checked_sub(1)?;
+    sorted.get((share * last as f64).round() as usize).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_headline_is_the_median_of_the_samples() {
+        let summary = VerbsSummary {
+            requested: VerbsConfig::default(),
+            calls_per_sample_count: 1,
+            clock_ns: 20,
+            times_ns: vec![5.0, 1.0, 9.0, 3.0, 100.0],
+            complete: true,
+            notices: Vec::new(),
+        };
+        let outcome = summary.outcome().unwrap();
+        let value = |name: &str| outcome.metric(name).unwrap().value;
+        assert_eq!(outcome.headline().unwrap().name, "time");
+        assert_eq!([value("time"), value("time-min"), value("time-max")], [5.0, 1.0, 100.0]);
+        assert_eq!([value("time-p25"), value("time-p75")], [3.0, 9.0]);
+        assert_eq!(outcome.series[0].points[1], (2.0, 1.0), "in the order of the calls");
+        let none = VerbsSummary { times_ns: Vec::new(), complete: false, ..summary };
+        assert_eq!(none.outcome().unwrap().metrics, []);
+    }
+}
