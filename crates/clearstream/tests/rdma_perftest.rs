@@ -95,7 +95,7 @@ impl Program {
         let known = ["--perftest", "--json", "--size", &size, &target];
         let document = run(&[&["rdma"], self.client, &known, more].concat()).json();
         let summary = document["summary"].clone();
-        assert_valid("rdma", &summary);
+        assert_valid("rdma-summary", &summary);
         assert_eq!(summary["complete"], true);
         assert_eq!(summary["requested"]["perftest"], true);
         summary

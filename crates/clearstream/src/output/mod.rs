@@ -1,6 +1,9 @@
 //! What people and programs see. Only here and in the verbs is anything printed.
+//! Documents and events go through [`Output`]; people read lines and tables.
 
 pub mod diagnose;
+pub mod documents;
+mod events;
 pub mod fabric;
 pub mod flow;
 pub mod host;
@@ -20,6 +23,8 @@ use std::io::{self, IsTerminal, Write};
 pub use clearstream_schema::human as quantity;
 use serde::Serialize;
 
+pub use events::Output;
+
 use terminal::{Escaping, Style, printable, styled};
 
 /// How results leave the command.
@@ -31,6 +36,28 @@ pub enum Format {
     Json,
     /// One JSON line per event.
     JsonStream,
+}
+
+/// How results leave the command: the same options for every verb.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct OutputArgs {
+    /// Print one JSON document at the end
+    #[arg(long, global = true, conflicts_with = "json_stream", help_heading = "Output")]
+    json: bool,
+    /// Print a JSON line per event as it happens, the result in the last one
+    #[arg(long, global = true, help_heading = "Output")]
+    json_stream: bool,
+}
+
+impl OutputArgs {
+    /// The format that was asked for.
+    pub fn format(self) -> Format {
+        match (self.json, self.json_stream) {
+            (true, _) => Format::Json,
+            (_, true) => Format::JsonStream,
+            _ => Format::Human,
+        }
+    }
 }
 
 /// Colours that carry meaning; absent when the output is not a terminal or
@@ -72,7 +99,7 @@ fn wants_colours(stream: &impl IsTerminal) -> bool {
 
 /// Writes one JSON document and a line end. A closed pipe is not an error: the
 /// reader has seen enough.
-pub fn json<T: Serialize>(document: &T, pretty: bool) -> io::Result<()> {
+fn json<T: Serialize>(document: &T, pretty: bool) -> io::Result<()> {
     let mut out = io::BufWriter::new(io::stdout().lock());
     let written = if pretty {
         document.serialize(&mut serde_json::Serializer::with_formatter(&mut out, Escaping::pretty()))

@@ -11,13 +11,14 @@ use clearstream_schema::{
     ByteCount,
     rdma::{RdmaConfig, RdmaOperation, RdmaSummary},
 };
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Target, TargetArgs};
 use crate::{
     exit::CommandError,
     interrupt,
-    output::{self, Paint, progress::Progress, rdma},
+    output::{self, Output, Paint, rdma},
 };
 
 /// Measure bandwidth or latency of one operation.
@@ -27,22 +28,18 @@ pub struct TransferArgs {
     target: TargetArgs,
     #[command(flatten)]
     config: RdmaConfig,
-    /// Print one JSON document at the end
-    #[arg(long)]
-    json: bool,
 }
 
-/// `--json`.
-#[derive(Debug, Serialize)]
-struct RdmaDocument<'a> {
-    schema: &'static str,
-    version: u32,
+/// Sizes that were measured.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct RdmaDocument<'a> {
+    /// The result.
     summary: &'a RdmaSummary,
 }
 
 impl TransferArgs {
     /// Does it.
-    pub fn run(self, operation: RdmaOperation) -> Result<(), CommandError> {
+    pub fn run(self, operation: RdmaOperation, out: &Output) -> Result<(), CommandError> {
         let stop = interrupt::stop_flag()?;
         // Invalid options are rejected before a server is started for them.
         clearstream_rdma::validate(&self.config, operation)?;
@@ -55,7 +52,7 @@ impl TransferArgs {
             rping::PORT
         };
         let Target { address, cookie, _agent } = self.target.find(port)?;
-        let mut view = View::new(operation, &config, self.json);
+        let mut view = View::new(operation, &config, out);
         let mut watch = |event: Event<'_>| view.show(&event);
         let summary = if config.perftest {
             perftest::measure(address, operation, &config, &stop, &mut watch)
@@ -63,13 +60,8 @@ impl TransferArgs {
             let cookie = cookie.unwrap_or_else(rand::random);
             clearstream_rdma::measure(address, cookie, operation, &config, &stop, &mut watch)
         };
-        let summary = view.finish(summary)?;
-        if self.json {
-            let document = RdmaDocument { schema: "clearstream.rdma", version: 1, summary: &summary };
-            output::json(&document, true)?;
-        } else {
-            output::line(&rdma::ending(&summary, Paint::for_stdout()))?;
-        }
+        let summary = summary?;
+        out.result(&RdmaDocument { summary: &summary }, || rdma::ending(&summary, Paint::for_stdout()))?;
         if summary.results.iter().any(|result| result.verified == Some(false)) {
             return Err(RdmaError::Mismatch("what arrived is not what was sent".to_owned()).into());
         }
@@ -77,61 +69,46 @@ impl TransferArgs {
     }
 }
 
-/// What the person sees while the test runs.
+/// What is reported while the test runs.
 struct View<'a> {
     operation: RdmaOperation,
     config: &'a RdmaConfig,
-    json: bool,
-    progress: Option<Progress>,
+    out: &'a Output,
     started: Instant,
     /// Where a time was asked for.
     expected: Option<Duration>,
     done: usize,
-    failed: Option<std::io::Error>,
 }
 
 /// Tests that take longer than this show how far they are.
 const UNREMARKABLE: Duration = Duration::from_secs(2);
 
 impl<'a> View<'a> {
-    fn new(operation: RdmaOperation, config: &'a RdmaConfig, json: bool) -> Self {
+    fn new(operation: RdmaOperation, config: &'a RdmaConfig, out: &'a Output) -> Self {
         let each = config.warm_up.to_std() + config.duration.to_std();
         let all = each * u32::try_from(config.size.0.len()).unwrap_or(u32::MAX);
         let expected = config.iterations.is_none().then_some(all);
-        let (progress, started) = (None, Instant::now());
-        Self { operation, config, json, progress, started, expected, done: 0, failed: None }
+        Self { operation, config, out, started: Instant::now(), expected, done: 0 }
     }
 
     fn show(&mut self, event: &Event<'_>) {
         match event {
-            Event::Ready(effective) => self.line(&format!(
-                "{}\n{}",
-                rdma::settings(self.operation, self.config, effective),
-                rdma::heading(self.config)
-            )),
+            Event::Ready(effective) => {
+                let text = || {
+                    let settings = rdma::settings(self.operation, self.config, effective);
+                    format!("{settings}\n{}", rdma::heading(self.config))
+                };
+                self.out.state("ready", serde_json::to_value(effective).ok(), || Some(text()));
+            }
             Event::Size(result) => {
                 self.done += 1;
-                self.line(&rdma::row(self.config, result));
+                self.out.interval(result, || Some(rdma::row(self.config, result)));
             }
             Event::Progress(size) => self.advance(*size),
         }
     }
 
-    /// A line above the bar.
-    fn line(&mut self, text: &str) {
-        if self.json {
-            return;
-        }
-        let written = match &self.progress {
-            Some(progress) => progress.beside(|| output::line(text)),
-            None => output::line(text),
-        };
-        if let Err(error) = written {
-            self.failed.get_or_insert(error);
-        }
-    }
-
-    fn advance(&mut self, size: ByteCount) {
+    fn advance(&self, size: ByteCount) {
         let elapsed = self.started.elapsed();
         let left = match self.expected {
             Some(expected) => expected.saturating_sub(elapsed),
@@ -144,16 +121,7 @@ impl<'a> View<'a> {
             None => return,
         };
         if elapsed + left > UNREMARKABLE {
-            let what = format!("messages of {}", output::quantity::bytes(size.0));
-            self.progress.get_or_insert_with(|| Progress::start(left)).update(left, &what);
-        }
-    }
-
-    /// The bar goes away; what could not be shown is an error.
-    fn finish(self, summary: Result<RdmaSummary, RdmaError>) -> Result<RdmaSummary, CommandError> {
-        match self.failed {
-            Some(error) => Err(error.into()),
-            None => Ok(summary?),
+            self.out.progress(left, &format!("messages of {}", output::quantity::bytes(size.0)));
         }
     }
 }
