@@ -12,7 +12,11 @@ use clearstream_lab::{LabError, OwnedLab, RunningLab};
 use clearstream_schema::{BitRate, lab::DelayLineStats};
 use clearstream_workload::HostSet;
 
-use crate::{exit::CommandError, output, verbs::lab::keeper_command};
+use crate::{
+    exit::CommandError,
+    output::{self, diagnostics},
+    verbs::lab::keeper_command,
+};
 
 /// How the two ends are found.
 #[derive(Debug, Clone, clap::Args)]
@@ -201,6 +205,7 @@ impl Endpoints {
 pub fn agent_command() -> Result<Command, CommandError> {
     let mut command = Command::new(own_program()?);
     command.arg("agent");
+    diagnostics::pass_on(&mut command);
     Ok(command)
 }
 

@@ -20,7 +20,7 @@ pub mod workloads;
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
 use clearstream_schema::ExitCode;
 
-use output::Output;
+use output::{Output, diagnostics};
 use verbs::Cli;
 
 /// Reads the command line, does it, and returns the documented exit code.
@@ -39,7 +39,8 @@ pub fn main() -> std::process::ExitCode {
         }
     };
     let out = Output::new(cli.output.format(), words.join(" "));
-    match cli.verb.run(&out) {
+    let ended = diagnostics::start(cli.output.log.as_deref()).and_then(|()| cli.verb.run(&out));
+    match ended {
         Ok(()) => std::process::ExitCode::from(ExitCode::Success as u8),
         Err(error) => {
             output::log(&format!("clearstream: {error}"));

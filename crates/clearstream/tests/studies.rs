@@ -80,7 +80,11 @@ fn a_command_that_fails_fails_its_trials_and_is_quoted() {
     assert_eq!(ended.code(), 8, "{}", ended.stderr);
     let trials = fs::read_to_string(made.join("trials.jsonl")).unwrap();
     assert_eq!(trials.matches("exit status: 3: no such key").count(), 2, "{trials}");
-    assert_eq!(trials.matches("\"measured\":{\"complete\":true").count(), 2, "those of the other command ran: {trials}");
+    assert_eq!(
+        trials.matches("\"measured\":{\"complete\":true").count(),
+        2,
+        "those of the other command ran: {trials}"
+    );
     let log = fs::read_to_string(folder.path().join("log")).unwrap();
     assert_eq!(log.lines().last(), Some("before"));
 }

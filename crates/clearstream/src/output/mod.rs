@@ -2,6 +2,7 @@
 //! Documents and events go through [`Output`]; people read lines and tables.
 
 pub mod diagnose;
+pub mod diagnostics;
 pub mod documents;
 mod events;
 pub mod fabric;
@@ -39,7 +40,7 @@ pub enum Format {
 }
 
 /// How results leave the command: the same options for every verb.
-#[derive(Debug, Clone, Copy, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct OutputArgs {
     /// Print one JSON document at the end
     #[arg(long, global = true, conflicts_with = "json_stream", help_heading = "Output")]
@@ -47,11 +48,15 @@ pub struct OutputArgs {
     /// Print a JSON line per event as it happens, the result in the last one
     #[arg(long, global = true, help_heading = "Output")]
     json_stream: bool,
+    /// Log to standard error what agents and daemons do: error, warn, info, debug or trace, also for
+    /// one part as in control=debug,lab=info [env: CLEARSTREAM_LOG]
+    #[arg(long, global = true, value_name = "LEVEL|FILTER", help_heading = "Output")]
+    pub log: Option<String>,
 }
 
 impl OutputArgs {
     /// The format that was asked for.
-    pub fn format(self) -> Format {
+    pub fn format(&self) -> Format {
         match (self.json, self.json_stream) {
             (true, _) => Format::Json,
             (_, true) => Format::JsonStream,

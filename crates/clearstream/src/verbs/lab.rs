@@ -92,6 +92,7 @@ pub enum FaultWord {
 pub fn keeper_command() -> Result<Command, CommandError> {
     let mut command = Command::new(own_program()?);
     command.args(["lab", "keep"]);
+    output::diagnostics::pass_on(&mut command);
     Ok(command)
 }
 
