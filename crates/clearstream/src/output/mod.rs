@@ -136,7 +136,7 @@ pub fn log(text: &str) {
     let _ = out.write_all(text.as_bytes());
 }
 
-/// Text for a place that is not printed by [`line`] or [`log`].
+/// Text for a place that is not printed by [`line()`] or [`log`].
 pub fn escaped(text: &str) -> String {
     terminal::escaped(text)
 }
