@@ -27,13 +27,13 @@ pub fn write(path: &Path, text: &str) -> Result<(), CommandError> {
     file::replace(path, text.as_bytes()).map_err(failed("write", path))
 }
 
-/// As [`write`], with this mode.
+/// As [`write()`], with this mode.
 pub fn write_with_mode(path: &Path, text: &str, mode: u32) -> Result<(), CommandError> {
     file::replace_with(path, Some(mode), |file| file.write_all(text.as_bytes()))
         .map_err(failed("write", path))
 }
 
-/// As [`write`], with what `fill` writes.
+/// As [`write()`], with what `fill` writes.
 pub fn write_with<E>(path: &Path, fill: impl FnOnce(&mut File) -> Result<(), E>) -> Result<(), CommandError>
 where
     CommandError: From<E>,

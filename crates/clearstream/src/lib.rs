@@ -17,14 +17,20 @@ pub mod steer;
 pub mod verbs;
 pub mod workloads;
 
-use clap::Parser;
+use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
 use clearstream_schema::ExitCode;
 
+use output::{Output, diagnostics};
 use verbs::Cli;
 
 /// Reads the command line, does it, and returns the documented exit code.
 pub fn main() -> std::process::ExitCode {
-    let cli = match Cli::try_parse() {
+    let mut words: Vec<String> = Vec::new();
+    let parsed = Cli::command().try_get_matches().and_then(|matches| {
+        words = verb_words(&matches).into_iter().map(str::to_owned).collect();
+        Cli::from_arg_matches(&matches)
+    });
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
             let _ = error.print();
@@ -32,11 +38,26 @@ pub fn main() -> std::process::ExitCode {
             return std::process::ExitCode::from(code as u8);
         }
     };
-    match cli.verb.run() {
+    let out = Output::new(cli.output.format(), words.join(" "));
+    let ended = diagnostics::start(cli.output.log.as_deref()).and_then(|()| cli.verb.run(&out));
+    match ended {
         Ok(()) => std::process::ExitCode::from(ExitCode::Success as u8),
         Err(error) => {
             output::log(&format!("clearstream: {error}"));
+            // Standard output may be what failed.
+            let _ = out.failed(&error);
             std::process::ExitCode::from(error.exit_code() as u8)
         }
     }
+}
+
+/// The verb as it was written: `tune apply`.
+fn verb_words(matches: &ArgMatches) -> Vec<&str> {
+    let mut words = Vec::new();
+    let mut below = matches.subcommand();
+    while let Some((word, matches)) = below {
+        words.push(word);
+        below = matches.subcommand();
+    }
+    words
 }

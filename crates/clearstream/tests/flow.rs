@@ -42,12 +42,13 @@ fn streams_a_line_per_interval() {
     let run = flow(&["--json-stream"]);
     let lines: Vec<serde_json::Value> =
         run.ok().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let (last, intervals) = lines.split_last().unwrap();
-    assert_eq!(last["event"], "summary");
-    assert!(intervals.len() >= 5 && intervals.iter().all(|line| line["event"] == "interval"));
+    let intervals: Vec<_> = lines.iter().filter(|line| line["kind"] == "interval").collect();
+    assert!(intervals.len() >= 5, "{}", run.stdout);
     for line in intervals {
-        assert_valid("interval", &line["interval"]);
+        assert_valid("interval", &line["payload"]);
     }
+    let last = lines.last().unwrap();
+    assert_eq!((&last["kind"], &last["payload"]["schema"]), (&"result".into(), &"clearstream.flow".into()));
 }
 
 #[test]

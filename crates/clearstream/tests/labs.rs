@@ -183,7 +183,8 @@ fn root_an_ipv6_flow_carries_its_code_point_and_keeps_to_its_interface() {
     let document = flow("eth0").json();
     assert_eq!(document["summary"]["complete"], true);
     let received = document["summary"]["received_bytes"].as_u64().unwrap();
-    let listed = run(&["lab", "exec", "e2e-ipv6", "there", "--", "nft", "-j", "list", "ruleset"]).json();
+    let listed = run(&["lab", "exec", "e2e-ipv6", "there", "--", "nft", "-j", "list", "ruleset"]);
+    let listed: serde_json::Value = serde_json::from_str(listed.ok()).unwrap();
     let counted = listed["nftables"]
         .as_array()
         .unwrap()

@@ -50,7 +50,7 @@ impl Drop for FarEnd {
 fn measured(operation: &str, more: &[&str]) -> Value {
     let document = run(&[&["rdma", operation], SHORT.as_slice(), more].concat()).json();
     assert_eq!((&document["schema"], &document["version"]), (&"clearstream.rdma".into(), &1.into()));
-    assert_valid("rdma", &document["summary"]);
+    assert_valid("rdma-summary", &document["summary"]);
     let summary = document["summary"].clone();
     assert_eq!(summary["complete"], true);
     assert!(!summary["results"].as_array().unwrap().is_empty());
@@ -150,7 +150,7 @@ fn pings_itself_as_two_processes_again_and_again() {
     for (count, size) in [("3", "26"), ("20", "65535")] {
         let ping = ["rdma", "ping", &server.target(), "--count", count, "--size", size, "--verify", "--json"];
         let document = run(&ping).json();
-        assert_valid("rdma-ping", &document["summary"]);
+        assert_valid("rdma-ping-summary", &document["summary"]);
         let summary = &document["summary"];
         assert_eq!(summary["round_count"].as_u64().unwrap().to_string(), count);
         assert_eq!((&summary["mismatch_count"], &summary["complete"]), (&0.into(), &true.into()));

@@ -104,10 +104,18 @@ pub(crate) fn await_hello(link: &Link) -> Result<(), SessionEnd> {
 
 /// Serves requests until the session ends.
 pub(crate) fn serve_requests(link: &Link, services: Services, caller: Caller) -> Served {
+    let _entered = link.span().enter();
+    match &caller.controller {
+        Some(controller) => {
+            tracing::info!(client = controller.name, address = %controller.address, "session opened");
+        }
+        None => tracing::info!("session opened by the starter"),
+    }
     let (requests, inbox) = channel();
     let (dropped, busy) = channel();
-    let shared = Arc::clone(link.shared());
+    let (shared, span) = (Arc::clone(link.shared()), link.span().clone());
     let worker = thread::Builder::new().name("agent".into()).spawn(move || {
+        let _entered = span.entered();
         work(services, &caller, &inbox, &shared);
         // The controller may be gone for long; nobody needs to know then.
         let _ = dropped.send(());
@@ -116,6 +124,7 @@ pub(crate) fn serve_requests(link: &Link, services: Services, caller: Caller) ->
         link.close(&format!("the agent has no thread left: {error}"), Some(FailureKind::Internal));
     }
     let end = pass_requests(link, &requests);
+    tracing::info!(reason = %end, "session ended");
     drop(requests);
     let busy = match busy.recv_timeout(SERVICES_GRACE) {
         Err(RecvTimeoutError::Timeout) => Some(busy),
@@ -161,7 +170,15 @@ fn work(services: Services, caller: &Caller, inbox: &Receiver<Request>, shared: 
         if !events.is_open() {
             return;
         }
+        tracing::debug!(id, call = name, "called");
         let served = catch_unwind(AssertUnwindSafe(|| services.serve(&name, &body, &context)));
+        match &served {
+            Ok(Ok(_)) => tracing::debug!(id, call = name, "served"),
+            Ok(Err(Refusal::Served(failure) | Refusal::Unserved(failure))) => {
+                tracing::warn!(id, call = name, reason = failure.message, "refused");
+            }
+            Err(_) => tracing::error!(id, call = name, "panicked"),
+        }
         let outcome = match served {
             Ok(Ok(reply)) => Outcome::Done(reply),
             Ok(Err(Refusal::Served(failure))) => Outcome::Failed(failure),

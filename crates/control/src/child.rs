@@ -13,6 +13,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tracing::Level;
+
 use crate::{error::StartCause, session::SessionEnd};
 
 /// Lines of standard error that are kept.
@@ -144,7 +146,30 @@ fn start_child(command: &mut Command, words: &Arc<Mutex<Words>>) -> io::Result<(
     Ok((child, Pipes { stdin, stdout }))
 }
 
-/// Keeps the last lines of standard error.
+/// Target of the lines that an agent of this process logged. They passed the
+/// agent's filter, and are shown as they are.
+pub const AGENT_LOG: &str = "agent";
+
+/// The level of a line that begins with a time (RFC 3339, UTC) and a level: one
+/// of the agent's log, and no reason why the agent ended.
+fn log_level(text: &str) -> Option<Level> {
+    let mut words = text.split_whitespace();
+    words.next().filter(|word| word.ends_with('Z') && word.as_bytes().get(10) == Some(&b'T'))?;
+    words.next()?.parse().ok()
+}
+
+/// Logs a line of an agent; the level of an event is a constant.
+fn log_again(level: Level, text: &str) {
+    match level {
+        Level::ERROR => tracing::error!(target: AGENT_LOG, "{text}"),
+        Level::WARN => tracing::warn!(target: AGENT_LOG, "{text}"),
+        Level::INFO => tracing::info!(target: AGENT_LOG, "{text}"),
+        Level::DEBUG => tracing::debug!(target: AGENT_LOG, "{text}"),
+        Level::TRACE => tracing::trace!(target: AGENT_LOG, "{text}"),
+    }
+}
+
+/// Keeps the last lines of standard error, but for lines of a log.
 fn collect(stderr: ChildStderr, words: &Mutex<Words>) {
     let mut reader = BufReader::new(stderr);
     let mut line = Vec::new();
@@ -159,6 +184,11 @@ fn collect(stderr: ChildStderr, words: &Mutex<Words>) {
         let text: String =
             String::from_utf8_lossy(&line).trim().chars().filter(|c| !c.is_control()).collect();
         if text.is_empty() {
+            continue;
+        }
+        if let Some(level) = log_level(&text) {
+            drop(words);
+            log_again(level, &text);
             continue;
         }
         if words.lines.len() == LINES {

@@ -36,6 +36,7 @@ mod test_calls;
 pub mod tls;
 
 pub use call::{Call, CallEvent, Delivery, Done, Shutdown};
+pub use child::AGENT_LOG;
 pub use error::{PeerError, StartCause};
 pub use event::{EventSender, QUEUE_BYTES};
 pub use peer::{OnWait, Peer, PeerEvent, memory_pair, spawn};

@@ -7,12 +7,16 @@ use std::{
     io::{self, Read, Write},
     net::{Shutdown, TcpStream},
     os::unix::net::UnixStream,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
 
 use clearstream_schema::control::FailureKind;
+use tracing::Span;
 
 use crate::{
     message::{Hello, Message},
@@ -116,6 +120,7 @@ impl Shared {
 /// One end of a session with its two threads. Dropping it says goodbye.
 pub(crate) struct Link {
     shared: Arc<Shared>,
+    span: Span,
 }
 
 /// What [`Link::next`] waited for.
@@ -138,16 +143,27 @@ impl Link {
         let session = Session::new(role, hello, hello_timeout, Instant::now());
         let state = State { session, dropped_count: 0, writer_done: false };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), close });
-        let link = Self { shared };
-        let shared = Arc::clone(&link.shared);
-        thread::Builder::new().name("control-read".into()).spawn(move || read_loop(&shared, reader))?;
-        let shared = Arc::clone(&link.shared);
-        thread::Builder::new().name("control-write".into()).spawn(move || write_loop(&shared, writer))?;
+        let link = Self { shared, span: session_span(role) };
+        let (shared, span) = (Arc::clone(&link.shared), link.span.clone());
+        thread::Builder::new().name("control-read".into()).spawn(move || {
+            let _entered = span.entered();
+            read_loop(&shared, reader);
+        })?;
+        let (shared, span) = (Arc::clone(&link.shared), link.span.clone());
+        thread::Builder::new().name("control-write".into()).spawn(move || {
+            let _entered = span.entered();
+            write_loop(&shared, writer);
+        })?;
         Ok(link)
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
+    }
+
+    /// What every line of a log about this session stands in: it has the session's id.
+    pub(crate) fn span(&self) -> &Span {
+        &self.span
     }
 
     /// Waits for what comes next; `None` when `until` has passed.
@@ -179,6 +195,14 @@ impl Drop for Link {
     }
 }
 
+/// A span with an id that no other session of this host has.
+fn session_span(role: Role) -> Span {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let id = format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    // At the level of errors: a filter that lets a line through lets its session through.
+    tracing::error_span!("session", id, ?role)
+}
+
 fn read_loop(shared: &Shared, mut reader: Box<dyn Read + Send>) {
     let mut buffer = vec![0; READ_BYTES];
     loop {
@@ -193,6 +217,7 @@ fn read_loop(shared: &Shared, mut reader: Box<dyn Read + Send>) {
             state.session.end().is_some()
         });
         if over {
+            tracing::trace!("nothing more is read");
             return;
         }
     }
@@ -216,6 +241,7 @@ fn write_loop(shared: &Shared, mut writer: Box<dyn Write + Send>) {
         let over = shared.with(|state, _| match result {
             Ok(()) => false,
             Err(error) => {
+                tracing::debug!(%error, "could not write");
                 // What the other side said last explains a broken pipe better
                 // than the pipe does, so let the reader get at it.
                 state.write_failed(&error);

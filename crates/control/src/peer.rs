@@ -218,6 +218,9 @@ impl Peer {
     /// # Errors
     /// As [`Peer::call_unless`].
     pub fn call_by_name(&mut self, name: &str, body: Body, stop: &AtomicBool) -> Result<Body, PeerError> {
+        let span = self.link.span().clone();
+        let _entered = span.enter();
+        tracing::debug!(peer = self.name(), call = name, "calling");
         let sent = self.link.shared().with(|state, now| state.session.request(name, body, now));
         let id = sent.map_err(|error| self.invalid(error.to_string()))?;
         loop {

@@ -60,7 +60,10 @@ pub fn run() -> Result<(), LabError> {
             write_line(File::from(answer), &Started::Ready)
                 .map_err(LabError::system("report that the lab is up"))
         })
-        .and_then(|()| keeper.serve(owner.as_ref()));
+        .and_then(|()| {
+            tracing::info!(lab = keeper.state.file.name, "the lab is up");
+            keeper.serve(owner.as_ref())
+        });
     match outcome {
         Ok(client) => {
             keeper.take_down();
@@ -83,7 +86,9 @@ fn leave_terminal() -> Result<OwnedFd, LabError> {
     let answer = stdout().as_fd().try_clone_to_owned().map_err(LabError::system("keep the way to answer"))?;
     let path = "/dev/null";
     let null = File::options().read(true).write(true).open(path).map_err(LabError::file("open", path))?;
-    let done = dup2_stdin(&null).and_then(|()| dup2_stdout(&null)).and_then(|()| dup2_stderr(&null));
+    // A log that was asked for goes on; whoever reads it sees its end with the lab's.
+    let silence = || if tracing::enabled!(tracing::Level::ERROR) { Ok(()) } else { dup2_stderr(&null) };
+    let done = dup2_stdin(&null).and_then(|()| dup2_stdout(&null)).and_then(|()| silence());
     done.map_err(|error| LabError::system("leave the terminal")(error.into()))?;
     Ok(answer)
 }
@@ -229,6 +234,7 @@ impl Keeper {
     fn serve(&mut self, owner: Option<&OwnedFd>) -> Result<Option<UnixStream>, LabError> {
         loop {
             if self.owner_ended(owner)? {
+                tracing::info!("the owner has ended");
                 return Ok(None);
             }
             let Ok((client, _)) = self.listener.accept() else { continue };
@@ -238,9 +244,14 @@ impl Keeper {
             // Who says nothing, or nothing sensible, is left alone.
             let Ok(request) = read_line::<Request>(&client) else { continue };
             if request == Request::Stop {
+                tracing::info!("asked to stop");
                 return Ok(Some(client));
             }
-            let answer = self.answer(request).unwrap_or_else(|error| Answer::Failed(SentError::from(&error)));
+            tracing::debug!(?request, "request");
+            let answer = self.answer(request).unwrap_or_else(|error| {
+                tracing::warn!(%error, "request failed");
+                Answer::Failed(SentError::from(&error))
+            });
             // A client that has gone does not matter.
             let _ = write_line(&client, &answer);
         }

@@ -44,4 +44,21 @@ impl ExitCode {
         Self::Name,
         Self::Interrupted,
     ];
+
+    /// Its name in documents, kebab-case.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Internal => "internal",
+            Self::Usage => "usage",
+            Self::Unreachable => "unreachable",
+            Self::Refused => "refused",
+            Self::Unsupported => "unsupported",
+            Self::PeerLost => "peer-lost",
+            Self::File => "file",
+            Self::Partial => "partial",
+            Self::Name => "name",
+            Self::Interrupted => "interrupted",
+        }
+    }
 }

@@ -14,6 +14,7 @@ pub mod congestion;
 pub mod control;
 pub mod counters;
 pub mod diagnosis;
+pub mod event;
 pub mod exit;
 pub mod fabric;
 pub mod failure;

@@ -132,6 +132,37 @@ pub enum WatchEventKind {
     Stopped,
 }
 
+impl WatchEventKind {
+    /// Its name: the key `event`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Started { .. } => "started",
+            Self::Out { .. } => "out",
+            Self::In { .. } => "in",
+            Self::Rebalanced { .. } => "rebalanced",
+            Self::KeptLast { .. } => "kept-last",
+            Self::Silent { .. } => "silent",
+            Self::Heard { .. } => "heard",
+            Self::TargetChanged { .. } => "target-changed",
+            Self::Drained { .. } => "drained",
+            Self::Undrained { .. } => "undrained",
+            Self::Repaired { .. } => "repaired",
+            Self::Failed { .. } => "failed",
+            Self::Stopped => "stopped",
+        }
+    }
+
+    /// The gateway whose next hops were changed; none where nothing was.
+    pub fn changed_gateway(&self) -> Option<&str> {
+        match self {
+            Self::Out { gateway, .. } | Self::In { gateway, .. } | Self::Rebalanced { gateway, .. } => {
+                Some(gateway)
+            }
+            _ => None,
+        }
+    }
+}
+
 /// From a host to a network, in one family.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]

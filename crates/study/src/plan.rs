@@ -11,6 +11,7 @@ use clearstream_schema::{
 };
 use clearstream_stats::{LEAST_PAIRS, Random, least_probability};
 use clearstream_workload::{AnyWorkload, Registry};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -282,7 +283,7 @@ fn counted(count: usize, noun: &str) -> String {
 }
 
 /// A plan as a table, for people and programs.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct PlanTable {
     /// One row per experiment.
     pub experiments: Vec<ExperimentRow>,
@@ -297,7 +298,7 @@ pub struct PlanTable {
 }
 
 /// One experiment of a [`PlanTable`].
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ExperimentRow {
     /// Name.
     pub name: String,
@@ -316,7 +317,7 @@ pub struct ExperimentRow {
 }
 
 /// One trial of a [`PlanTable`].
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct TrialRow {
     /// Number in planned order.
     pub trial: u32,

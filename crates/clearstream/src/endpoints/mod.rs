@@ -13,7 +13,11 @@ use clearstream_control::{Peer, pairing::Pairing, ssh_command, tls};
 use clearstream_lab::{LabError, OwnedLab, RunningLab};
 use clearstream_workload::{CLIENT, Host, HostSet, Lanes, SERVER};
 
-use crate::{exit::CommandError, output, verbs::lab::keeper_command};
+use crate::{
+    exit::CommandError,
+    output::{self, diagnostics},
+    verbs::lab::keeper_command,
+};
 
 /// How the hosts are found.
 #[derive(Debug, Clone, clap::Args)]
@@ -214,6 +218,7 @@ fn connect_daemon(name: &str, address: SocketAddr, pairing: &Pairing) -> Result<
 pub fn agent_command() -> Result<Command, CommandError> {
     let mut command = Command::new(own_program()?);
     command.arg("agent");
+    diagnostics::pass_on(&mut command);
     Ok(command)
 }
 

@@ -1,6 +1,10 @@
 //! What people and programs see. Only here and in the verbs is anything printed.
+//! Documents and events go through [`Output`]; people read lines and tables.
 
 pub mod diagnose;
+pub mod diagnostics;
+pub mod documents;
+mod events;
 pub mod fabric;
 pub mod flow;
 pub mod host;
@@ -21,6 +25,8 @@ use std::io::{self, IsTerminal, Write};
 pub use clearstream_schema::human as quantity;
 use serde::Serialize;
 
+pub use events::Output;
+
 use terminal::{Escaping, Style, printable, styled};
 
 /// How results leave the command.
@@ -32,6 +38,32 @@ pub enum Format {
     Json,
     /// One JSON line per event.
     JsonStream,
+}
+
+/// How results leave the command: the same options for every verb.
+#[derive(Debug, Clone, clap::Args)]
+pub struct OutputArgs {
+    /// Print one JSON document at the end
+    #[arg(long, global = true, conflicts_with = "json_stream", help_heading = "Output")]
+    json: bool,
+    /// Print a JSON line per event as it happens, the result in the last one
+    #[arg(long, global = true, help_heading = "Output")]
+    json_stream: bool,
+    /// Log to standard error what agents and daemons do: error, warn, info, debug or trace, also for
+    /// one part as in control=debug,lab=info [env: CLEARSTREAM_LOG]
+    #[arg(long, global = true, value_name = "LEVEL|FILTER", help_heading = "Output")]
+    pub log: Option<String>,
+}
+
+impl OutputArgs {
+    /// The format that was asked for.
+    pub fn format(&self) -> Format {
+        match (self.json, self.json_stream) {
+            (true, _) => Format::Json,
+            (_, true) => Format::JsonStream,
+            _ => Format::Human,
+        }
+    }
 }
 
 /// Colours that carry meaning; absent when the output is not a terminal or
@@ -73,7 +105,7 @@ fn wants_colours(stream: &impl IsTerminal) -> bool {
 
 /// Writes one JSON document and a line end. A closed pipe is not an error: the
 /// reader has seen enough.
-pub fn json<T: Serialize>(document: &T, pretty: bool) -> io::Result<()> {
+fn json<T: Serialize>(document: &T, pretty: bool) -> io::Result<()> {
     let mut out = io::BufWriter::new(io::stdout().lock());
     let written = if pretty {
         document.serialize(&mut serde_json::Serializer::with_formatter(&mut out, Escaping::pretty()))
@@ -105,7 +137,7 @@ pub fn log(text: &str) {
     let _ = out.write_all(text.as_bytes());
 }
 
-/// Text for a place that is not printed by [`line`] or [`log`].
+/// Text for a place that is not printed by [`line()`] or [`log`].
 pub fn escaped(text: &str) -> String {
     terminal::escaped(text)
 }

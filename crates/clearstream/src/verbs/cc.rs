@@ -6,15 +6,20 @@
 
 use std::{
     io,
-    process::{Command, Output, Stdio},
+    process::{self, Command, Stdio},
 };
 
 use clap::Subcommand;
 use clearstream_host::{HostRoot, ReadError};
 use clearstream_schema::congestion::{CongestionControls, LOADABLE, Loadable, PIN_DIRECTORY};
+use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::{endpoints::own_program, exit::CommandError, output};
+use crate::{
+    endpoints::own_program,
+    exit::CommandError,
+    output::{self, Output},
+};
 
 const LOADER: &str = "clearstream-bpf";
 const AVAILABLE: &str = "proc/sys/net/ipv4/tcp_available_congestion_control";
@@ -46,27 +51,17 @@ const OF_LINUX: [&str; 18] = [
 #[derive(Debug, Subcommand)]
 pub enum CcVerb {
     /// Show what is registered, by whom, and what can be loaded
-    List {
-        /// Print one JSON document
-        #[arg(long)]
-        json: bool,
-    },
+    List,
     /// Load one as a BPF program; it stays until `unload` or the next boot, and
     /// the default stays as it is
     Load {
         /// Algorithm: htcp, registered as bpf_htcp
         algorithm: String,
-        /// Print one JSON document
-        #[arg(long)]
-        json: bool,
     },
     /// Take out what `load` put in; connections that use it keep it
     Unload {
         /// Algorithm: htcp
         algorithm: String,
-        /// Print one JSON document
-        #[arg(long)]
-        json: bool,
     },
 }
 
@@ -101,20 +96,10 @@ pub enum CcError {
     },
 }
 
-/// `cc list --json`.
-#[derive(Debug, Serialize)]
-struct ListDocument<'a> {
-    schema: &'static str,
-    version: u32,
-    #[serde(flatten)]
-    controls: &'a CongestionControls,
-}
-
-/// `cc load --json`, `cc unload --json`.
-#[derive(Debug, Serialize)]
-struct ChangeDocument<'a> {
-    schema: &'static str,
-    version: u32,
+/// What `cc load` or `cc unload` did.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct CcChange<'a> {
+    /// Name of the algorithm, as asked for.
     algorithm: &'a str,
     /// For `--congestion-control`.
     name: &'a str,
@@ -126,26 +111,17 @@ struct ChangeDocument<'a> {
 
 impl CcVerb {
     /// Does it.
-    pub fn run(self) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let root = HostRoot::live();
         match self {
-            Self::List { json } => {
+            Self::List => {
                 let controls = list(&root)?;
-                if json {
-                    let document = ListDocument {
-                        schema: "clearstream.congestion-controls",
-                        version: 1,
-                        controls: &controls,
-                    };
-                    output::json(&document, true)?;
-                } else {
-                    output::line(&table(&controls))?;
-                }
+                out.result(&controls, || table(&controls))?;
             }
-            Self::Load { algorithm, json } => {
+            Self::Load { algorithm } => {
                 let control = find(&algorithm)?;
                 match offered(&root, control)? {
-                    Some(Offer { name, message }) => tell(&algorithm, name, false, &message, json)?,
+                    Some(Offer { name, message }) => tell(&algorithm, name, false, &message, out)?,
                     None => {
                         call_loader("load", &algorithm)?;
                         let name = control.name;
@@ -153,36 +129,24 @@ impl CcVerb {
                             "loaded {name}; use it with --congestion-control {name}, \
                              take it out with clearstream cc unload {algorithm}"
                         );
-                        tell(&algorithm, name, true, &message, json)?;
+                        tell(&algorithm, name, true, &message, out)?;
                     }
                 }
             }
-            Self::Unload { algorithm, json } => {
+            Self::Unload { algorithm } => {
                 let name = find(&algorithm)?.name;
                 call_loader("unload", &algorithm)?;
                 let message = format!("took {name} out; connections that use it keep it until they close");
-                tell(&algorithm, name, true, &message, json)?;
+                tell(&algorithm, name, true, &message, out)?;
             }
         }
         Ok(())
     }
 }
 
-fn tell(algorithm: &str, name: &str, changed: bool, message: &str, json: bool) -> Result<(), CommandError> {
-    if json {
-        let document = ChangeDocument {
-            schema: "clearstream.congestion-control-change",
-            version: 1,
-            algorithm,
-            name,
-            changed,
-            message,
-        };
-        output::json(&document, true)?;
-    } else {
-        output::line(message)?;
-    }
-    Ok(())
+fn tell(algorithm: &str, name: &str, changed: bool, message: &str, out: &Output) -> Result<(), CommandError> {
+    let document = CcChange { algorithm, name, changed, message };
+    Ok(out.result(&document, || message.to_owned())?)
 }
 
 fn loadable() -> Vec<String> {
@@ -250,7 +214,7 @@ fn call_loader(action: &str, algorithm: &str) -> Result<(), CommandError> {
     let beside = own_program()?.with_file_name(LOADER);
     let program = if beside.exists() { beside } else { LOADER.into() };
     let run = Command::new(program).args([action, algorithm]).stdin(Stdio::null()).output();
-    let Output { status, stderr, .. } = run.map_err(|error| match error.kind() {
+    let process::Output { status, stderr, .. } = run.map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => CcError::NoLoader,
         _ => CcError::Start(error),
     })?;

@@ -8,7 +8,11 @@ use std::{
 
 use clap::CommandFactory;
 
-use crate::{exit::CommandError, files, output};
+use crate::{
+    exit::CommandError,
+    files,
+    output::{self, Output},
+};
 
 /// Print completions for a shell, or write the manual pages.
 #[derive(Debug, clap::Args)]
@@ -24,7 +28,8 @@ pub struct CompletionsArgs {
 
 impl CompletionsArgs {
     /// Prints the script, or writes the pages.
-    pub fn run(self) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
+        out.without_document("a script or a manual")?;
         let mut command = super::Cli::command();
         if let Some(shell) = self.shell {
             let mut script = Vec::new();

@@ -1,11 +1,16 @@
 //! `clearstream diagnose`
 
-use std::{path::PathBuf, sync::atomic::Ordering, time::Instant};
+use std::{
+    path::PathBuf,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Instant,
+};
 
 use clearstream_diagnose::{Evidence, GatherEvent, Plan, explain, gather};
 use clearstream_record::Reader;
 use clearstream_schema::{
     BitRate, TimeSpan,
+    diagnosis::{Diagnosis, Verdict},
     flow::{FlowConfig, Protocol},
 };
 
@@ -13,7 +18,7 @@ use crate::{
     endpoints::{Endpoints, PathArgs},
     exit::CommandError,
     interrupt,
-    output::{self, Paint, diagnose, progress::Progress, quantity},
+    output::{Output, Paint, diagnose, quantity},
 };
 
 /// Say what limits the path to another host, with the evidence and what to try.
@@ -37,14 +42,26 @@ pub struct DiagnoseArgs {
     rate: Option<BitRate>,
     #[command(flatten)]
     config: FlowConfig,
-    /// Print one JSON document
-    #[arg(long)]
-    json: bool,
+}
+
+/// Reports what limits the path, and what else was found.
+pub(super) fn report_findings(diagnosis: &Diagnosis, out: &Output) {
+    let primary = match &diagnosis.primary {
+        Verdict::Found(finding) => Some(finding),
+        Verdict::Unknown { .. } => {
+            out.finding("unknown", &diagnosis.sentence(), || None);
+            None
+        }
+    };
+    for finding in primary.into_iter().chain(&diagnosis.secondary) {
+        let cause = serde_json::to_value(&finding.cause).unwrap_or_default();
+        out.finding(cause["kind"].as_str().unwrap_or_default(), &finding.sentence, || None);
+    }
 }
 
 impl DiagnoseArgs {
     /// Gathers or reads the evidence, explains it and prints the diagnosis.
-    pub fn run(self) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
         if self.config.protocol != Protocol::Tcp {
             return Err(CommandError::usage(
                 "diagnose explains TCP flows: leave --protocol out, or look at loss with `clearstream flow --protocol udp`",
@@ -66,18 +83,18 @@ impl DiagnoseArgs {
                 let reader = Reader::open(run)?;
                 Evidence { goal: self.rate, ..Evidence::from_record(&reader, self.trial)? }
             }
-            None => self.gather(&stop)?,
+            None => self.gather(&stop, out)?,
         };
         let diagnosis = explain(&evidence);
-        if self.json {
-            output::json(&diagnosis, true)?;
-        } else {
-            output::line(&diagnose::diagnosis(&diagnosis, Paint::for_stdout()))?;
-            if self.from.is_none() {
-                let seconds = begun.elapsed().as_secs_f64();
-                output::line(&format!("\n{} flow(s) in {seconds:.0} s", evidence.flows.len()))?;
+        report_findings(&diagnosis, out);
+        out.result(&diagnosis, || {
+            let text = diagnose::diagnosis(&diagnosis, Paint::for_stdout());
+            let seconds = begun.elapsed().as_secs_f64();
+            match self.from {
+                Some(_) => text,
+                None => format!("{text}\n\n{} flow(s) in {seconds:.0} s", evidence.flows.len()),
             }
-        }
+        })?;
         if stop.load(Ordering::Relaxed) {
             return Err(CommandError::Interrupted(
                 "the diagnosis rests on what was gathered until then".to_owned(),
@@ -86,22 +103,19 @@ impl DiagnoseArgs {
         Ok(())
     }
 
-    fn gather(&self, stop: &std::sync::atomic::AtomicBool) -> Result<Evidence, CommandError> {
+    fn gather(&self, stop: &AtomicBool, out: &Output) -> Result<Evidence, CommandError> {
         let mut ends = Endpoints::open(self.host.as_deref(), &self.path)?;
         let plan = Plan { flow: self.config.clone(), budget: self.budget.to_std(), goal: self.rate };
-        if !self.json {
-            let budget = quantity::long_time(self.budget.0.div_ceil(1_000_000_000));
-            output::line(&format!("diagnosing for at most {budget} (--budget)"))?;
-        }
-        let mut progress = Progress::start(plan.budget);
+        let budget = quantity::long_time(self.budget.0.div_ceil(1_000_000_000));
+        out.state("gathering", None, || Some(format!("diagnosing for at most {budget} (--budget)")));
         let mut doing = String::new();
         Ok(gather(&mut ends.hosts()?, &plan, stop, &mut |event| match event {
             GatherEvent::Step { what, left } => {
-                progress.update(left, &what);
+                out.progress(left, &what);
                 doing = what;
             }
             GatherEvent::Interval { goodput_bps, left } => {
-                progress.update(left, &format!("{doing}: {}", quantity::rate(goodput_bps)));
+                out.progress(left, &format!("{doing}: {}", quantity::rate(goodput_bps)));
             }
         })?)
     }

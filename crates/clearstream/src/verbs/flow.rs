@@ -12,13 +12,14 @@ use clearstream_schema::{
     lab::DelayLineStats,
     place::SteeringReport,
 };
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
     endpoints::{Endpoints, PathArgs},
     exit::CommandError,
     interrupt,
-    output::{self, Format, Paint, flow, progress::Progress},
+    output::{Output, Paint, flow},
     steer::Steering,
 };
 
@@ -31,47 +32,27 @@ pub struct FlowArgs {
     path: PathArgs,
     #[command(flatten)]
     config: FlowConfig,
-    /// Print one JSON document at the end
-    #[arg(long, conflicts_with = "json_stream")]
-    json: bool,
-    /// Print a JSON line per event, as it happens
-    #[arg(long)]
-    json_stream: bool,
 }
 
-/// Name of the document of `--json`.
-const FLOW_SCHEMA: &str = "clearstream.flow";
-
-/// `--json`: everything in one document.
-#[derive(Debug, Serialize)]
-struct FlowDocument<'a> {
-    schema: &'static str,
-    version: u32,
+/// A flow test as a whole.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct FlowDocument<'a> {
+    /// The result.
     summary: &'a FlowSummary,
-    intervals: &'a [Interval],
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Every interval in order; absent at the end of a stream, which had them before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    intervals: Option<&'a [Interval]>,
+    /// Where steered flows landed; absent where none were steered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     steering: Option<&'a SteeringReport>,
     /// What the lab's delay lines did during the test.
-    #[serde(skip_serializing_if = "<[DelayLineStats]>::is_empty")]
+    #[serde(default, skip_serializing_if = "<[DelayLineStats]>::is_empty")]
     delay_lines: &'a [DelayLineStats],
-}
-
-/// `--json-stream`: one line each.
-#[derive(Debug, Serialize)]
-#[serde(tag = "event", rename_all = "kebab-case")]
-enum StreamLine<'a> {
-    Interval { interval: &'a Interval },
-    Summary { schema: &'static str, version: u32, summary: &'a FlowSummary },
 }
 
 impl FlowArgs {
     /// Does it.
-    pub fn run(self) -> Result<(), CommandError> {
-        let format = match (self.json, self.json_stream) {
-            (true, _) => Format::Json,
-            (_, true) => Format::JsonStream,
-            _ => Format::Human,
-        };
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let stop = interrupt::stop_flag()?;
         let mut ends = Endpoints::open(self.host.as_deref(), &self.path)?;
         let mut hosts = ends.hosts()?;
@@ -81,7 +62,7 @@ impl FlowArgs {
         } else {
             (None, self.config.clone())
         };
-        let mut view = View::new(format, &config);
+        let mut view = View::new(out, &config);
         hosts.reset_delay_lines()?;
         let result = clearstream_flow::run_on(&mut hosts, &config, &stop, &mut |event| {
             if let (Some(steering), FlowEvent::Interval(interval)) = (&mut steering, &event) {
@@ -114,87 +95,58 @@ impl FlowArgs {
     }
 }
 
-/// What the person sees while the test runs.
-struct View {
-    format: Format,
-    paint: Paint,
+/// What is reported while the test runs.
+struct View<'a> {
+    out: &'a Output,
     config: FlowConfig,
     intervals: Vec<Interval>,
     delay_lines: Vec<DelayLineStats>,
-    progress: Progress,
     started: Instant,
     expected: Duration,
-    failed: Option<std::io::Error>,
 }
 
-impl View {
-    fn new(format: Format, config: &FlowConfig) -> Self {
-        let expected = config.warm_up.to_std() + config.duration.to_std();
+impl<'a> View<'a> {
+    fn new(out: &'a Output, config: &FlowConfig) -> Self {
         Self {
-            format,
-            paint: Paint::for_stdout(),
+            out,
             config: config.clone(),
             intervals: Vec::new(),
             delay_lines: Vec::new(),
-            progress: Progress::start(expected),
             started: Instant::now(),
-            expected,
-            failed: None,
+            expected: config.warm_up.to_std() + config.duration.to_std(),
         }
     }
 
     fn show(&mut self, event: FlowEvent) {
-        let written = match (event, self.format) {
-            (FlowEvent::Ready { client, server }, Format::Human) => {
-                output::line(&flow::settings(&self.config, &client, &server))
-                    .and_then(|()| output::line(flow::INTERVAL_HEADING))
-            }
-            (FlowEvent::Interval(interval), format) => {
-                let written = match format {
-                    Format::Human => output::line(&flow::interval(&interval)),
-                    Format::JsonStream => output::json(&StreamLine::Interval { interval: &interval }, false),
-                    Format::Json => {
-                        self.intervals.push(interval);
-                        Ok(())
-                    }
+        match event {
+            FlowEvent::Ready { client, server } => {
+                let detail = || serde_json::json!({ "client": client, "server": server });
+                let text = || {
+                    let settings = flow::settings(&self.config, &client, &server);
+                    format!("{settings}\n{}", flow::INTERVAL_HEADING)
                 };
-                if format != Format::Human {
-                    self.progress.update(self.expected.saturating_sub(self.started.elapsed()), "flow test");
-                }
-                written
+                self.out.state("ready", self.out.is_stream().then(detail), || Some(text()));
             }
-            _ => Ok(()),
-        };
-        if let Err(error) = written {
-            self.failed.get_or_insert(error);
+            FlowEvent::Interval(interval) => {
+                self.out.interval(&interval, || Some(flow::interval(&interval)));
+                // People see rows instead.
+                if !self.out.is_human() {
+                    self.out.progress(self.expected.saturating_sub(self.started.elapsed()), "flow test");
+                }
+                // A stream has them already, and a long test makes many.
+                if !self.out.is_human() && !self.out.is_stream() {
+                    self.intervals.push(interval);
+                }
+            }
+            // People find it in the summary.
+            FlowEvent::Notice(notice) if self.out.is_stream() => self.out.notice(&notice),
+            FlowEvent::Notice(_) => {}
         }
     }
 
-    fn finish(
-        &mut self,
-        summary: &FlowSummary,
-        steering: Option<&SteeringReport>,
-    ) -> Result<(), CommandError> {
-        if let Some(error) = self.failed.take() {
-            return Err(error.into());
-        }
-        match self.format {
-            Format::Human => output::line(&flow::summary(summary, self.paint)),
-            Format::Json => output::json(
-                &FlowDocument {
-                    schema: FLOW_SCHEMA,
-                    version: 1,
-                    summary,
-                    intervals: &self.intervals,
-                    steering,
-                    delay_lines: &self.delay_lines,
-                },
-                true,
-            ),
-            Format::JsonStream => {
-                output::json(&StreamLine::Summary { schema: FLOW_SCHEMA, version: 1, summary }, false)
-            }
-        }?;
-        Ok(())
+    fn finish(&self, summary: &FlowSummary, steering: Option<&SteeringReport>) -> Result<(), CommandError> {
+        let intervals = (!self.out.is_stream()).then_some(&self.intervals[..]);
+        let document = FlowDocument { summary, intervals, steering, delay_lines: &self.delay_lines };
+        Ok(self.out.result(&document, || flow::summary(summary, Paint::for_stdout()))?)
     }
 }

@@ -10,14 +10,15 @@ use clearstream_improve::{Event, Options, PeersBench};
 use clearstream_schema::{
     BitRate, TimeSpan,
     flow::FlowConfig,
-    improvement::{Improvement, LoopEnd},
+    improvement::{Improvement, LoopEnd, Verdict},
 };
 
 use crate::{
     endpoints::{Endpoints, PathArgs},
     exit::CommandError,
     files, interrupt,
-    output::{self, Paint, improve, progress::Progress},
+    output::{self, Output, Paint, improve},
+    verbs::diagnose::report_findings,
 };
 
 /// Find what limits a path and change it, one change at a time: each is
@@ -54,9 +55,6 @@ pub struct ImproveArgs {
     /// Write a page with every change that was tried
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Print one JSON document at the end
-    #[arg(long)]
-    json: bool,
 }
 
 /// How long starting, connecting and stopping a run takes beside measuring.
@@ -64,7 +62,7 @@ const OVERHEAD: Duration = Duration::from_millis(600);
 
 impl ImproveArgs {
     /// Does it.
-    pub fn run(self) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
         if !(0.0..=100.0).contains(&self.threshold) {
             return Err(CommandError::usage("--threshold is a percentage from 0 to 100"));
         }
@@ -82,12 +80,12 @@ impl ImproveArgs {
             seed: self.seed,
         };
         let mut bench = PeersBench::open(hosts, self.diagnosis_budget.to_std(), self.goal)?;
-        let mut view = View::new(&self);
+        let mut view = View::new(&self, out);
         let found = clearstream_improve::run(&mut bench, &self.config, &options, &stop, &mut |event| {
             view.show(event);
         })?;
         drop(view);
-        self.finish(&found)
+        self.finish(&found, out)
     }
 
     /// Asks for confirmation before hosts are changed, unless --yes gives it.
@@ -110,19 +108,18 @@ impl ImproveArgs {
         }
     }
 
-    fn finish(&self, found: &Improvement) -> Result<(), CommandError> {
+    fn finish(&self, found: &Improvement, out: &Output) -> Result<(), CommandError> {
         if let Some(file) = &self.html {
             let page = clearstream_report::improvement_html(found)?;
             files::write(file, &page)?;
         }
-        if self.json {
-            output::json(found, true)?;
-        } else {
-            output::line(&improve::summary(found, Paint::for_stdout()))?;
-            if let Some(file) = &self.html {
-                output::line(&format!("every change with its runs: {}", file.display()))?;
+        out.result(found, || {
+            let text = improve::summary(found, Paint::for_stdout());
+            match &self.html {
+                Some(file) => format!("{text}\nevery change with its runs: {}", file.display()),
+                None => text,
             }
-        }
+        })?;
         match found.end {
             LoopEnd::Stopped => Err(CommandError::Interrupted(
                 "the change in test was taken back, those kept before stay".to_owned(),
@@ -133,8 +130,8 @@ impl ImproveArgs {
 }
 
 /// What the person sees meanwhile.
-struct View {
-    progress: Progress,
+struct View<'a> {
+    out: &'a Output,
     run: Duration,
     pairs: u32,
     until: Instant,
@@ -144,12 +141,12 @@ struct View {
     more: bool,
 }
 
-impl View {
-    fn new(args: &ImproveArgs) -> Self {
+impl<'a> View<'a> {
+    fn new(args: &ImproveArgs, out: &'a Output) -> Self {
         let run = args.config.warm_up.to_std() + args.config.duration.to_std() + OVERHEAD;
         let diagnosis = args.diagnosis_budget.to_std();
         Self {
-            progress: Progress::start(diagnosis),
+            out,
             run,
             pairs: args.pairs,
             until: Instant::now() + diagnosis,
@@ -162,7 +159,8 @@ impl View {
         match event {
             Event::Diagnosing { what, left } => self.begin(left, format!("looking for the limit: {what}")),
             Event::Diagnosed(diagnosis) => {
-                self.progress.note(&improve::limit(diagnosis));
+                self.out.note(&improve::limit(diagnosis));
+                report_findings(diagnosis, self.out);
             }
             Event::Trying { number, candidate } => {
                 self.begin(self.trial(), format!("change {number}: {}", candidate.title));
@@ -176,9 +174,14 @@ impl View {
                 self.more = true;
             }
             Event::Run { pair, .. } => self.more &= pair % self.pairs == 0,
-            Event::Decided(step) => self.progress.note(&improve::decided(step)),
+            Event::Decided(step) => {
+                self.out.note(&improve::decided(step));
+                let action = if step.verdict == Verdict::Kept { "kept" } else { "reverted" };
+                let detail = self.out.is_stream().then(|| serde_json::to_value(step).unwrap_or_default());
+                self.out.change(&step.candidate.id, action, detail, || None);
+            }
         }
-        self.progress.update(self.until.saturating_duration_since(Instant::now()), &self.what);
+        self.out.progress(self.until.saturating_duration_since(Instant::now()), &self.what);
     }
 
     fn trial(&self) -> Duration {

@@ -10,20 +10,17 @@ use clearstream_host::{
 use crate::{
     exit::CommandError,
     files,
-    output::{self, host},
+    output::{self, Output, documents::Written, host},
 };
 
 /// Describe this host, or a captured one.
 #[derive(Debug, clap::Args)]
 pub struct InspectArgs {
-    /// Print the description as one JSON document
-    #[arg(long)]
-    json: bool,
     /// Write a picture of the machine
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Write a scrubbed bundle that `--from` reads anywhere
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "json", "svg"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "svg"])]
     capture: Option<PathBuf>,
     /// Replace addresses as in every bundle made with this phrase, so that captured hosts fit together
     #[arg(long, value_name = "PHRASE", requires = "capture")]
@@ -38,12 +35,15 @@ pub struct InspectArgs {
 
 impl InspectArgs {
     /// Does it.
-    pub fn run(self) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
         if let Some(path) = &self.capture {
             files::write_with(path, |file| {
                 capture::write_with(&HostRoot::live(), file, self.options()).map(drop)
             })?;
-            return Ok(output::line(&format!("captured this host into {}", path.display()))?);
+            let files = [path.display().to_string()];
+            return Ok(
+                out.result(&Written { files: &files }, || format!("captured this host into {}", files[0]))?
+            );
         }
         let report = match &self.from {
             Some(path) => clearstream_host::inspect(capture::open(path)?.root()),
@@ -52,8 +52,8 @@ impl InspectArgs {
         if let Some(path) = &self.svg {
             files::write(path, &clearstream_report::machine_svg(&report))?;
         }
-        if self.json {
-            output::json(&report, true)?;
+        if !out.is_human() {
+            out.document(&report)?;
         } else if self.svg.is_none() {
             output::line(&host::describe(&report))?;
         }

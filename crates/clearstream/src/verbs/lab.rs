@@ -1,19 +1,19 @@
 //! `clearstream lab`
 
-use std::{collections::BTreeMap, os::unix::process::CommandExt as _, process::Command};
+mod documents;
+
+use std::{os::unix::process::CommandExt as _, process::Command};
 
 use clap::{Subcommand, ValueEnum};
 use clearstream_lab::{RunningLab, limit};
-use clearstream_schema::{
-    flow::Notice,
-    lab::{FaultKind, LabFault, LinkEnd},
-};
+use clearstream_schema::lab::{FaultKind, LabFault, LinkEnd};
 
+pub use self::documents::{LabDown, LabFaults, LabList, LabState};
 use crate::{
     endpoints::own_program,
     exit::CommandError,
     output::{
-        self,
+        self, Output,
         quantity::{bytes, time},
         table::{or_dash, table},
     },
@@ -33,18 +33,11 @@ pub enum LabVerb {
         lab: String,
     },
     /// Show the labs that run, and those that could
-    List {
-        /// Print one JSON document
-        #[arg(long)]
-        json: bool,
-    },
+    List,
     /// Show hosts, links and delay lines of a running lab
     Show {
         /// Name
         lab: String,
-        /// Print one JSON document
-        #[arg(long)]
-        json: bool,
     },
     /// Break something in a running lab, or mend it
     Fault {
@@ -59,9 +52,6 @@ pub enum LabVerb {
         /// Mend what is broken at the place, or everything
         #[arg(long, conflicts_with = "kind")]
         clear: bool,
-        /// Print one JSON document
-        #[arg(long)]
-        json: bool,
     },
     /// Run a command on a host of a running lab
     Exec {
@@ -102,27 +92,35 @@ pub enum FaultWord {
 pub fn keeper_command() -> Result<Command, CommandError> {
     let mut command = Command::new(own_program()?);
     command.args(["lab", "keep"]);
+    output::diagnostics::pass_on(&mut command);
     Ok(command)
 }
 
 impl LabVerb {
     /// Does it.
-    pub fn run(self) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
         match self {
             Self::Up { lab } => {
                 let file = clearstream_lab::file::load(&lab)?;
+                out.state("starting", None, || None);
                 let running = clearstream_lab::up(&file, keeper_command()?)?;
-                Ok(output::line(&format!("{} is up\n{}", file.name, describe(&running)))?)
+                let (stats, faults) = (running.delay_line_stats()?, running.faults()?);
+                let document = LabState::of(&running, &stats, &faults);
+                Ok(out.result(&document, || format!("{} is up\n{}", file.name, describe(&running)))?)
             }
             Self::Down { lab } => {
                 clearstream_lab::down(&lab)?;
-                Ok(output::line(&format!("{lab} is down"))?)
+                Ok(out.result(&LabDown { lab: &lab }, || format!("{lab} is down"))?)
             }
-            Self::List { json } => list(json),
-            Self::Show { lab, json } => show(&lab, json),
-            Self::Fault { lab, place, kind, clear: _, json } => fault(&lab, place.as_deref(), kind, json),
-            Self::Exec { lab, host, command } => exec(&lab, &host, &command),
+            Self::List => list(out),
+            Self::Show { lab } => show(&lab, out),
+            Self::Fault { lab, place, kind, clear: _ } => fault(&lab, place.as_deref(), kind, out),
+            Self::Exec { lab, host, command } => {
+                out.without_document("a command on a host")?;
+                exec(&lab, &host, &command)
+            }
             Self::Shell { lab, host } => {
+                out.without_document("a shell")?;
                 let shell = std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".to_owned());
                 exec(&lab, &host, &[shell])
             }
@@ -132,11 +130,11 @@ impl LabVerb {
 }
 
 /// Breaks what is named with a kind, and mends it without one.
-fn fault(name: &str, place: Option<&str>, word: Option<FaultWord>, json: bool) -> Result<(), CommandError> {
+fn fault(name: &str, place: Option<&str>, word: Option<FaultWord>, out: &Output) -> Result<(), CommandError> {
     let lab = clearstream_lab::open(name)?;
     let split = place.map(|place| place.split_once(':').map_or((place, None), |(host, at)| (host, Some(at))));
     let (host, interface) = (split.map(|(host, _)| host), split.and_then(|(_, at)| at));
-    let (verb, changed) = match (word, host) {
+    let changed = match (word, host) {
         (Some(word), Some(host)) => {
             let kind = match word {
                 FaultWord::Kill if interface.is_some() => {
@@ -150,16 +148,14 @@ fn fault(name: &str, place: Option<&str>, word: Option<FaultWord>, json: bool) -
             };
             let fault = LabFault { host: host.to_owned(), interface: interface.map(str::to_owned), kind };
             lab.fault(&fault)?;
-            ("broken", vec![fault])
+            vec![fault]
         }
-        _ => ("mended", lab.clear_faults(host, interface)?),
+        _ => lab.clear_faults(host, interface)?,
     };
     let now = lab.faults()?;
-    if json {
-        let document = serde_json::json!({
-            "schema": "clearstream.lab-faults", "version": 1, "lab": name, verb: changed, "faults": now,
-        });
-        return Ok(output::json(&document, true)?);
+    if !out.is_human() {
+        let (broken, mended) = if word.is_some() { (Some(changed), None) } else { (None, Some(changed)) };
+        return Ok(out.document(&LabFaults { lab: name, broken, mended, faults: now })?);
     }
     // What is mended is told by what was wrong.
     let said = if word.is_some() { "broken" } else { "mended, no longer" };
@@ -190,34 +186,10 @@ fn fault_text(fault: &LabFault) -> String {
     format!("{place} {what}")
 }
 
-fn list(json: bool) -> Result<(), CommandError> {
+fn list(out: &Output) -> Result<(), CommandError> {
     let running = clearstream_lab::list()?;
-    if json {
-        let mut faults: BTreeMap<&str, Vec<LabFault>> = BTreeMap::new();
-        let (mut dead, mut silent): (BTreeMap<&str, Vec<String>>, Vec<&str>) = Default::default();
-        for lab in &running {
-            let name = lab.file().name.as_str();
-            match lab.faults() {
-                Ok(found) => drop(faults.insert(name, found)),
-                Err(_) => silent.push(name),
-            }
-            let hosts = lab.dead_hosts();
-            if !hosts.is_empty() {
-                dead.insert(name, hosts);
-            }
-        }
-        let names: Vec<&str> = running.iter().map(|lab| lab.file().name.as_str()).collect();
-        let limited: BTreeMap<&str, Notice> = running
-            .iter()
-            // A keeper that does not answer is listed as silent.
-            .filter_map(|lab| Some((lab.file().name.as_str(), limit::notice(&lab.delay_line_stats().ok()?)?)))
-            .collect();
-        let document = serde_json::json!({
-            "schema": "clearstream.lab-list", "version": 1,
-            "running": names, "faults": faults, "dead_hosts": dead, "silent": silent,
-            "delay_line_limits": limited, "built_in": clearstream_lab::file::built_in_names().collect::<Vec<_>>(),
-        });
-        return Ok(output::json(&document, true)?);
+    if !out.is_human() {
+        return Ok(out.document(&LabList::of(&running))?);
     }
     let mut rows: Vec<Vec<String>> = running
         .iter()
@@ -250,16 +222,11 @@ fn state_of(lab: &RunningLab) -> String {
     state
 }
 
-fn show(name: &str, json: bool) -> Result<(), CommandError> {
+fn show(name: &str, out: &Output) -> Result<(), CommandError> {
     let lab = clearstream_lab::open(name)?;
     let (stats, faults) = (lab.delay_line_stats()?, lab.faults()?);
-    if json {
-        let document = serde_json::json!({
-            "schema": "clearstream.lab-state", "version": 1,
-            "file": lab.file(), "delay_lines": stats, "delay_line_limit": limit::notice(&stats),
-            "faults": faults, "dead_hosts": lab.dead_hosts(),
-        });
-        return Ok(output::json(&document, true)?);
+    if !out.is_human() {
+        return Ok(out.document(&LabState::of(&lab, &stats, &faults))?);
     }
     output::line(&describe(&lab))?;
     let rows = stats.iter().enumerate().map(|(index, line)| {

@@ -6,15 +6,14 @@ use std::{
 };
 
 use clearstream_message::{Message, MessageEvent};
-use clearstream_schema::message::{MESSAGE_SCHEMA, MessageConfig, MessageSummary};
+use clearstream_schema::message::MessageConfig;
 use clearstream_workload::Workload;
-use serde::Serialize;
 
 use crate::{
     endpoints::{Endpoints, PathArgs},
     exit::CommandError,
     interrupt,
-    output::{self, Paint, message, progress::Progress, quantity},
+    output::{Output, Paint, message, quantity},
 };
 
 /// Measure latency and bandwidth of messages over TCP to another host, by message size.
@@ -27,29 +26,17 @@ pub struct MessageArgs {
     path: PathArgs,
     #[command(flatten)]
     config: MessageConfig,
-    /// Print one JSON document
-    #[arg(long)]
-    json: bool,
-}
-
-/// `--json`.
-#[derive(Debug, Serialize)]
-struct MessageDocument<'a> {
-    schema: &'static str,
-    version: u32,
-    #[serde(flatten)]
-    summary: &'a MessageSummary,
 }
 
 impl MessageArgs {
     /// Runs the measurement and prints it.
-    pub fn run(self) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let stop = interrupt::stop_flag()?;
         let mut ends = Endpoints::open(self.to.as_deref(), &self.path)?;
         let expected = (Message.time(&self.config).to_std() + Message.overhead().to_std())
             .min(Duration::from_secs(365 * 86_400));
-        let (started, mut progress) = (Instant::now(), Progress::start(expected));
-        progress.update(expected, "connecting");
+        let started = Instant::now();
+        out.progress(expected, "connecting");
         let mut hosts = ends.hosts()?;
         let (client, server) = hosts.client_and_server()?;
         let address = server.known_address()?;
@@ -61,16 +48,12 @@ impl MessageArgs {
             &stop,
             &mut |MessageEvent::Point(point)| {
                 let left = expected.saturating_sub(started.elapsed());
-                progress.update(left, &format!("{} measured", quantity::count(point.size_bytes, "byte")));
+                out.progress(left, &format!("{} measured", quantity::count(point.size_bytes, "byte")));
+                out.interval(&point, || None);
             },
         );
-        drop(progress);
         let summary = result?;
-        if self.json {
-            output::json(&MessageDocument { schema: MESSAGE_SCHEMA, version: 1, summary: &summary }, true)?;
-        } else {
-            output::line(&message::summary(&summary, Paint::for_stdout()))?;
-        }
+        out.result(&summary, || message::summary(&summary, Paint::for_stdout()))?;
         if stop.load(Ordering::Relaxed) {
             return Err(CommandError::Interrupted(
                 "results cover the sizes measured up to the interruption".to_owned(),

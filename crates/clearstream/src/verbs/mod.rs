@@ -20,13 +20,19 @@ pub mod tune;
 
 use clap::{Parser, Subcommand};
 
-use crate::exit::CommandError;
+use crate::{
+    exit::CommandError,
+    output::{Output, OutputArgs},
+};
 
 /// Measure, explain and improve the path between two Linux hosts.
 #[derive(Debug, Parser)]
 #[command(name = "clearstream", version, propagate_version = true, max_term_width = 100)]
 #[command(after_help = EXIT_CODES)]
 pub struct Cli {
+    /// How results leave the command.
+    #[command(flatten)]
+    pub output: OutputArgs,
     /// What to do.
     #[command(subcommand)]
     pub verb: Verb,
@@ -87,26 +93,27 @@ pub enum Verb {
 
 impl Verb {
     /// Does it.
-    pub fn run(self) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
         match self {
-            Self::Inspect(args) => args.run(),
-            Self::Flow(args) => args.run(),
-            Self::Probe(args) => args.run(),
-            Self::Message(args) => args.run(),
-            Self::Diagnose(args) => args.run(),
-            Self::Improve(args) => args.run(),
-            Self::Study(verb) => verb.run(),
-            Self::Report(args) => args.run(),
-            Self::Lab(verb) => verb.run(),
-            Self::Cc(verb) => verb.run(),
-            Self::Tune(verb) => verb.run(),
-            Self::Route(verb) => verb.run(),
-            Self::Place(verb) => verb.run(),
-            Self::Rdma(verb) => verb.run(),
-            Self::Serve(args) => args.run(),
-            Self::Pair(verb) => verb.run(),
-            Self::Completions(args) => args.run(),
+            Self::Inspect(args) => args.run(out),
+            Self::Flow(args) => args.run(out),
+            Self::Probe(args) => args.run(out),
+            Self::Message(args) => args.run(out),
+            Self::Diagnose(args) => args.run(out),
+            Self::Improve(args) => args.run(out),
+            Self::Study(verb) => verb.run(out),
+            Self::Report(args) => args.run(out),
+            Self::Lab(verb) => verb.run(out),
+            Self::Cc(verb) => verb.run(out),
+            Self::Tune(verb) => verb.run(out),
+            Self::Route(verb) => verb.run(out),
+            Self::Place(verb) => verb.run(out),
+            Self::Rdma(verb) => verb.run(out),
+            Self::Serve(args) => args.run(out),
+            Self::Pair(verb) => verb.run(out),
+            Self::Completions(args) => args.run(out),
             Self::Agent => {
+                out.without_document("an agent")?;
                 crate::interrupt::leave_to_controller()?;
                 Ok(clearstream_control::agent::serve_stdio(crate::agent::services())?)
             }

@@ -7,33 +7,57 @@ use std::{
 };
 
 use clap::Subcommand;
-use clearstream_control::pairing::{self, Client, Pairing};
+use clearstream_control::pairing::{self, Pairing};
 use clearstream_schema::scope::Scope;
+use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::{exit::CommandError, output};
+use crate::{
+    exit::CommandError,
+    output::{self, Output},
+};
 
 /// More than a token has.
 const TOKEN_BYTES: u64 = 64 << 10;
 
-/// A permitted controller, as `--json` shows it.
-#[derive(Debug, Serialize)]
-struct ClientDocument<'a> {
+/// A permitted controller.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Client<'a> {
+    /// Its name.
     name: &'a str,
+    /// What it may do.
     scope: Scope,
 }
 
-fn list(clients: &[Client], json: bool) -> Result<(), CommandError> {
-    if json {
-        let documents: Vec<ClientDocument<'_>> =
-            clients.iter().map(|client| ClientDocument { name: &client.name, scope: client.scope }).collect();
-        return Ok(output::json(&documents, true)?);
-    }
-    if clients.is_empty() {
-        return Ok(output::line("nobody may connect: clearstream pair create NAME permits somebody")?);
-    }
-    let rows = clients.iter().map(|client| vec![client.name.clone(), client.scope.to_string()]);
-    Ok(output::line(&output::table::table(&["name", "scope"], rows.collect()))?)
+/// What became of a pairing.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+pub struct PairingChange<'a> {
+    /// `created`, `accepted` or `revoked`.
+    action: &'a str,
+    /// Name of the controller; absent where the token does not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    /// What it may do; of a new one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    scope: Option<Scope>,
+    /// The secret that the controller has to accept; of a new one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    token: Option<&'a str>,
+    /// File that was written; of an accepted one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    file: Option<&'a str>,
+}
+
+fn list(clients: &[pairing::Client], out: &Output) -> Result<(), CommandError> {
+    let documents: Vec<Client<'_>> =
+        clients.iter().map(|client| Client { name: &client.name, scope: client.scope }).collect();
+    Ok(out.result(&documents, || {
+        if clients.is_empty() {
+            return "nobody may connect: clearstream pair create NAME permits somebody".to_owned();
+        }
+        let rows = clients.iter().map(|client| vec![client.name.clone(), client.scope.to_string()]);
+        output::table::table(&["name", "scope"], rows.collect())
+    })?)
 }
 
 /// Make, list and revoke pairings for `serve`.
@@ -60,9 +84,6 @@ pub enum PairVerb {
     },
     /// On the host that serves: show who may connect, and what they may do
     List {
-        /// Print one JSON document
-        #[arg(long)]
-        json: bool,
         /// Folder of the identity and the pairings
         #[arg(long, value_name = "FOLDER")]
         identity: Option<PathBuf>,
@@ -79,12 +100,19 @@ pub enum PairVerb {
 
 impl PairVerb {
     /// Does it.
-    pub fn run(self) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let folder = |identity: Option<PathBuf>| identity.map_or_else(pairing::default_directory, Ok);
         match self {
             Self::Create { name, address, scope, identity } => {
                 let token = pairing::create(&folder(identity)?, &name, address, scope)?;
-                output::line(&token)?;
+                let change = PairingChange {
+                    action: "created",
+                    name: Some(&name),
+                    scope: Some(scope),
+                    token: Some(&token),
+                    file: None,
+                };
+                out.result(&change, || token.clone())?;
                 let rights = match scope {
                     Scope::Measure => "run tests here",
                     Scope::MeasureAndChange => "run tests and change network settings here",
@@ -99,12 +127,17 @@ impl PairVerb {
                 // Longer than any token: standard input may have no end.
                 std::io::stdin().lock().take(TOKEN_BYTES).read_line(&mut token)?;
                 Pairing::from_token(token.trim())?.save(&file)?;
-                output::line(&format!("wrote {}; use it with --pairing {0}", file.display()))?;
+                let file = file.display().to_string();
+                let change =
+                    PairingChange { action: "accepted", file: Some(&file), ..PairingChange::default() };
+                out.result(&change, || format!("wrote {file}; use it with --pairing {file}"))?;
             }
-            Self::List { json, identity } => list(&pairing::clients(&folder(identity)?)?, json)?,
+            Self::List { identity } => list(&pairing::clients(&folder(identity)?)?, out)?,
             Self::Revoke { name, identity } => {
                 pairing::revoke(&folder(identity)?, &name)?;
-                output::line(&format!("{name} may no longer connect"))?;
+                let change =
+                    PairingChange { action: "revoked", name: Some(&name), ..PairingChange::default() };
+                out.result(&change, || format!("{name} may no longer connect"))?;
             }
         }
         Ok(())

@@ -26,7 +26,7 @@ use crate::{
     endpoints::{Endpoints, PathArgs},
     exit::CommandError,
     files,
-    output::{self, place},
+    output::{Output, place},
     steer::Chosen,
 };
 
@@ -43,11 +43,11 @@ pub enum PlaceVerb {
 
 impl PlaceVerb {
     /// Does it.
-    pub fn run(self) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
         match self {
-            Self::Rank(args) => args.run(),
-            Self::Plan(args) => args.run(),
-            Self::Ports(args) => args.run(),
+            Self::Rank(args) => args.run(out),
+            Self::Plan(args) => args.run(out),
+            Self::Ports(args) => args.run(out),
         }
     }
 }
@@ -66,20 +66,14 @@ pub struct RankArgs {
     /// Look at a captured host instead of this one
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
-    /// Print one JSON document
-    #[arg(long)]
-    json: bool,
 }
 
 impl RankArgs {
-    fn run(self) -> Result<(), CommandError> {
+    fn run(self, out: &Output) -> Result<(), CommandError> {
         let (_, host) = describe(self.from.as_ref())?;
         let mut ranking = rank::rank(&host, &self.interface, self.interrupt_core)?;
         ranking.roles.retain(|ranked| self.role.is_none_or(|role| ranked.role == role));
-        if self.json {
-            return Ok(output::json(&ranking, true)?);
-        }
-        Ok(output::line(&place::ranking(&ranking))?)
+        Ok(out.result(&ranking, || place::ranking(&ranking))?)
     }
 }
 
@@ -97,27 +91,23 @@ pub struct PlanArgs {
     /// Write the plan for `clearstream tune apply`
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Print one JSON document
-    #[arg(long)]
-    json: bool,
 }
 
 impl PlanArgs {
-    fn run(self) -> Result<(), CommandError> {
+    fn run(self, out: &Output) -> Result<(), CommandError> {
         let (root, host) = describe(self.from.as_ref())?;
         let placement = placement::plan(&root, &host, &self.interface, self.flows)?;
         if let Some(path) = &self.out {
             let text = serde_json::to_string_pretty(&placement.plan).map_err(std::io::Error::other)?;
             files::write(path, &(text + "\n"))?;
         }
-        if self.json {
-            return Ok(output::json(&placement, true)?);
-        }
-        output::line(&place::placement(&placement))?;
-        if let Some(path) = &self.out {
-            output::line(&format!("\nplan written: clearstream tune apply {}", path.display()))?;
-        }
-        Ok(())
+        Ok(out.result(&placement, || {
+            let text = place::placement(&placement);
+            match &self.out {
+                Some(path) => format!("{text}\n\nplan written: clearstream tune apply {}", path.display()),
+                None => text,
+            }
+        })?)
     }
 }
 
@@ -173,9 +163,6 @@ pub struct PortsArgs {
     /// Receive queues of the receiver, with --key: the table has 128 entries that lead to them in turn
     #[arg(long, value_name = "COUNT", requires = "key", value_parser = clap::value_parser!(u32).range(2..=1024))]
     queue_count: Option<u32>,
-    /// Print one JSON document
-    #[arg(long)]
-    json: bool,
 }
 
 /// Both hosts and the addresses between them.
@@ -189,7 +176,7 @@ struct Between {
 }
 
 impl PortsArgs {
-    fn run(self) -> Result<(), CommandError> {
+    fn run(self, out: &Output) -> Result<(), CommandError> {
         let between = self.between()?;
         let receiver =
             steering::receiving_interface(&between.receiver, self.interface.as_deref(), between.destination)?;
@@ -217,10 +204,7 @@ impl PortsArgs {
         }
         let ports = steering::steer(&wish, (&between.receiver, receiver), sender, &mut space)
             .map_err(clearstream_place::PlaceError::from)?;
-        if self.json {
-            return Ok(output::json(&ports, true)?);
-        }
-        Ok(output::line(&place::ports(&ports))?)
+        Ok(out.result(&ports, || place::ports(&ports))?)
     }
 
     fn between(&self) -> Result<Between, CommandError> {

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use clearstream_schema::probe::{ProbeConfig, ProbeSummary};
-use serde::Serialize;
+use clearstream_schema::probe::ProbeConfig;
 
 use crate::{
     endpoints::{Endpoints, PathArgs},
     exit::CommandError,
     interrupt,
-    output::{self, Paint, probe, progress::Progress},
+    output::{Output, Paint, probe},
 };
 
 /// Measure delay, loss, path MTU and hops to another host, both ways.
@@ -21,39 +20,17 @@ pub struct ProbeArgs {
     path: PathArgs,
     #[command(flatten)]
     config: ProbeConfig,
-    /// Print one JSON document
-    #[arg(long)]
-    json: bool,
-}
-
-/// `--json`.
-#[derive(Debug, Serialize)]
-struct ProbeDocument<'a> {
-    schema: &'static str,
-    version: u32,
-    #[serde(flatten)]
-    summary: &'a ProbeSummary,
 }
 
 impl ProbeArgs {
     /// Does it.
-    pub fn run(self) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let stop = interrupt::stop_flag()?;
         let mut ends = Endpoints::open(self.host.as_deref(), &self.path)?;
         // UDP and TCP, both ways, each `count` round trips apart by the interval.
         let expected = self.config.interval.to_std() * self.config.count * 4 + Duration::from_secs(2);
-        let mut progress = Progress::start(expected);
-        progress.update(expected, "probing both ways");
+        out.progress(expected, "probing both ways");
         let summary = clearstream_probe::run_on(&mut ends.hosts()?, &self.config, &stop)?;
-        drop(progress);
-        if self.json {
-            output::json(
-                &ProbeDocument { schema: "clearstream.probe", version: 1, summary: &summary },
-                true,
-            )?;
-        } else {
-            output::line(&probe::summary(&summary, Paint::for_stdout()))?;
-        }
-        Ok(())
+        Ok(out.result(&summary, || probe::summary(&summary, Paint::for_stdout()))?)
     }
 }

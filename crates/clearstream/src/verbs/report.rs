@@ -4,7 +4,11 @@ use std::path::PathBuf;
 
 use clearstream_record::Reader;
 
-use crate::{exit::CommandError, files, output};
+use crate::{
+    exit::CommandError,
+    files,
+    output::{self, Output, documents::Written},
+};
 
 /// Turn a recorded run into one page that a colleague can read.
 #[derive(Debug, clap::Args)]
@@ -32,7 +36,7 @@ pub enum ReportFormat {
 
 impl ReportArgs {
     /// Does it.
-    pub fn run(self) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let reader = Reader::open(&self.run)?;
         let text = match self.format {
             ReportFormat::Html => clearstream_report::html(&reader)?,
@@ -46,9 +50,11 @@ impl ReportArgs {
         };
         let path = self.out.unwrap_or_else(|| self.run.join(default));
         if path.as_os_str() == "-" {
+            out.without_document("a report on standard output")?;
             return Ok(output::line(&text)?);
         }
         files::write(&path, &text)?;
-        Ok(output::line(&format!("wrote {}", path.display()))?)
+        let files = [path.display().to_string()];
+        Ok(out.result(&Written { files: &files }, || format!("wrote {}", files[0]))?)
     }
 }

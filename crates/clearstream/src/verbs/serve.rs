@@ -7,7 +7,12 @@ use clearstream_control::{
     tls::{self, Busy, ServeConfig},
 };
 
-use crate::{agent, exit::CommandError, interrupt, output};
+use crate::{
+    agent,
+    exit::CommandError,
+    interrupt,
+    output::{self, Output},
+};
 
 /// Wait for paired controllers.
 #[derive(Debug, clap::Args)]
@@ -25,7 +30,8 @@ pub struct ServeArgs {
 
 impl ServeArgs {
     /// Does it.
-    pub fn run(self) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
+        out.without_document("a daemon")?;
         let stop = interrupt::stop_flag()?;
         let identity = self.identity.map_or_else(pairing::default_directory, Ok)?;
         let mut config = ServeConfig::new(self.listen, identity);

@@ -11,7 +11,7 @@ use clap::Subcommand;
 use clearstream_record::Reader;
 use clearstream_schema::{
     TimeSpan,
-    outcome::Metric,
+    flow::Notice,
     record::{Treatments, TrialDocument, TrialOutcome},
 };
 use clearstream_study::{
@@ -19,13 +19,17 @@ use clearstream_study::{
     StudyEvent, run_id,
 };
 
+use clearstream_workload::Sample;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+
 use crate::{
     endpoints::{Endpoints, PathArgs},
     exit::CommandError,
     files, interrupt,
     output::{
-        self, Paint,
-        progress::Progress,
+        self, Output, Paint,
         quantity::{long_time, time},
         table::table,
     },
@@ -55,9 +59,6 @@ pub enum StudyVerb {
         /// Compare this metric, such as rtt or server-cpu, instead of each workload's headline
         #[arg(long, value_name = "METRIC")]
         metric: Option<String>,
-        /// Print one JSON document
-        #[arg(long)]
-        json: bool,
     },
 }
 
@@ -102,35 +103,73 @@ pub struct RunArgs {
     /// The other command of the pairs
     #[arg(long, value_name = "COMMAND", requires = "before")]
     after: Option<String>,
-    /// Print one JSON document: the plan with --dry-run, else how the run ended
-    #[arg(long)]
-    json: bool,
     /// Where to write the report [default: report.html in the run folder]
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 }
 
+/// How a run of a study ended.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct StudyEnd<'a> {
+    /// The run folder.
+    folder: &'a Path,
+    /// The report that was written.
+    report: &'a Path,
+    /// Trials planned.
+    planned_trial_count: usize,
+    /// Trials with a result, those of earlier sessions included.
+    done_trial_count: usize,
+    /// Trials that could not be run, or were cut short, in this session.
+    failed_trial_count: usize,
+    /// Trials left out by precision or budget.
+    skipped_trial_count: usize,
+    /// What to know before the figures are believed.
+    notices: &'a [Notice],
+}
+
+/// The built-in studies.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct StudyList {
+    /// By name.
+    studies: Vec<ListedStudy>,
+}
+
+/// A built-in study.
+#[derive(Debug, Serialize, JsonSchema)]
+struct ListedStudy {
+    /// Its name, for `study run`.
+    name: String,
+    /// One line for people.
+    title: String,
+}
+
+fn list(out: &Output) -> Result<(), CommandError> {
+    let mut studies = Vec::new();
+    for name in clearstream_study::file::built_in() {
+        let title = clearstream_study::file::load(name, &registry())?.title;
+        studies.push(ListedStudy { name: name.to_owned(), title });
+    }
+    let document = StudyList { studies };
+    let rows =
+        || document.studies.iter().map(|study| vec![study.name.clone(), study.title.clone()]).collect();
+    Ok(out.result(&document, || table(&["study", "what it is"], rows()))?)
+}
+
 impl StudyVerb {
     /// Runs the subcommand.
-    pub fn run(self) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
         match self {
-            Self::Run(args) => args.run(),
-            Self::List => {
-                let mut rows = Vec::new();
-                for name in clearstream_study::file::built_in() {
-                    rows.push(vec![name.to_owned(), clearstream_study::file::load(name, &registry())?.title]);
-                }
-                Ok(output::line(&table(&["study", "what it is"], rows))?)
-            }
-            Self::Compare { first, second, level, metric, json } => {
-                compare::run(&first, &second, level.as_deref(), metric.as_deref(), json)
+            Self::Run(args) => args.run(out),
+            Self::List => list(out),
+            Self::Compare { first, second, level, metric } => {
+                compare::run(&first, &second, level.as_deref(), metric.as_deref(), out)
             }
         }
     }
 }
 
 impl RunArgs {
-    fn run(self) -> Result<(), CommandError> {
+    fn run(self, out: &Output) -> Result<(), CommandError> {
         let stop = interrupt::stop_flag()?;
         let registry = registry();
         let study = clearstream_study::file::load(&self.study, &registry)?;
@@ -155,7 +194,7 @@ impl RunArgs {
         let mut testbed =
             HostTestbed::new(ends.hosts()?, registry.clone()).with_treatments(self.treatments());
         if self.dry_run {
-            return dry_run(&request, &mut testbed, self.json);
+            return dry_run(&request, &mut testbed, out);
         }
         let runner = match &self.resume {
             Some(folder) => Runner::resume(folder, Some(&request.study), &registry, testbed)?,
@@ -164,10 +203,10 @@ impl RunArgs {
                 Runner::start(&runs.join(run_id(&request.study)), request, testbed)?
             }
         };
-        let mut view = View::new(runner.plan());
+        let mut view = View::new(runner.plan(), out);
         let end = runner.run(&stop, &mut |event| view.show(event))?;
         drop(view);
-        self.finish(&end, stop.load(Ordering::Relaxed))
+        self.finish(&end, stop.load(Ordering::Relaxed), out)
     }
 
     /// The mode, where one was given.
@@ -206,21 +245,21 @@ impl RunArgs {
     }
 
     /// Writes the report, prints the figures and says how it ended.
-    fn finish(&self, end: &RunEnd, stopped: bool) -> Result<(), CommandError> {
+    fn finish(&self, end: &RunEnd, stopped: bool, out: &Output) -> Result<(), CommandError> {
         let reader = Reader::open(&end.folder)?;
         let path = self.report.clone().unwrap_or_else(|| end.folder.join("report.html"));
         files::write(&path, &clearstream_report::html(&reader)?)?;
         let resume = format!("resume with --resume {}", end.folder.display());
-        if self.json {
-            let document = serde_json::json!({
-                "schema": "clearstream.study-end", "version": 1,
-                "folder": end.folder, "report": path,
-                "planned_trial_count": end.planned_count, "done_trial_count": end.done_count,
-                "failed_trial_count": end.failed_count, "skipped_trial_count": end.skipped_count,
-                "notices": reader.run().notices,
-            });
-            output::json(&document, true)?;
-        } else {
+        out.document(&StudyEnd {
+            folder: &end.folder,
+            report: &path,
+            planned_trial_count: end.planned_count,
+            done_trial_count: end.done_count,
+            failed_trial_count: end.failed_count,
+            skipped_trial_count: end.skipped_count,
+            notices: &reader.run().notices,
+        })?;
+        if out.is_human() {
             for figure in clearstream_report::headlines(&reader)? {
                 output::line(&Paint::for_stdout().figure(&figure))?;
             }
@@ -252,10 +291,10 @@ impl RunArgs {
     }
 }
 
-fn dry_run(request: &RunRequest, testbed: &mut HostTestbed<'_>, json: bool) -> Result<(), CommandError> {
+fn dry_run(request: &RunRequest, testbed: &mut HostTestbed<'_>, out: &Output) -> Result<(), CommandError> {
     let plan = clearstream_study::plan_on(request, testbed)?.table();
-    if json {
-        return Ok(output::json(&plan, true)?);
+    if !out.is_human() {
+        return Ok(out.document(&plan)?);
     }
     let rows = plan.experiments.iter().map(|row| {
         vec![
@@ -289,22 +328,16 @@ fn dry_run(request: &RunRequest, testbed: &mut HostTestbed<'_>, json: bool) -> R
     Ok(output::line(&format!("{} trials, {}", plan.trial_count, long_time(plan.time.0 / 1_000_000_000)))?)
 }
 
-/// What the person sees while a study runs.
-struct View {
-    progress: Progress,
-    paint: Paint,
+/// What is reported while a study runs.
+struct View<'a> {
+    out: &'a Output,
     label: String,
     left: TimeSpan,
 }
 
-impl View {
-    fn new(plan: &Plan) -> Self {
-        Self {
-            progress: Progress::start(plan.time().to_std()),
-            paint: Paint::for_stderr(),
-            label: String::new(),
-            left: plan.time(),
-        }
+impl<'a> View<'a> {
+    fn new(plan: &Plan, out: &'a Output) -> Self {
+        Self { out, label: String::new(), left: plan.time() }
     }
 
     fn show(&mut self, event: StudyEvent<'_>) {
@@ -312,29 +345,38 @@ impl View {
             StudyEvent::Planned { plan, left, .. } => {
                 self.left = left;
                 for notice in &plan.notices {
-                    self.progress.note(&self.paint.warning(&format!("note: {}", notice.message)));
+                    self.out.notice(notice);
                 }
             }
             StudyEvent::TrialStarted { trial, plan, position, left } => {
                 self.label = label(trial, plan, position);
                 self.left = left;
+                let (experiment, cell) = (plan.experiment(trial), plan.cell(trial));
+                self.out.set_trial(Some((trial.trial, experiment.workload.name().to_owned())));
+                let detail = serde_json::json!({ "experiment": experiment.name, "factors": cell.factors });
+                self.out.state("trial-started", Some(detail), || None);
             }
-            StudyEvent::Sample { sample, .. } => return self.live(sample.headline.as_ref()),
-            StudyEvent::Notice(notice) => {
-                self.progress.note(&self.paint.warning(&format!("note: {}", notice.message)));
-            }
+            StudyEvent::Sample { sample, .. } => return self.live(sample),
+            StudyEvent::Notice(notice) => self.out.notice(notice),
             StudyEvent::TrialEnded { document, left, .. } => {
                 self.left = left;
-                self.progress.note(&format!("{}: {}", self.label, result(document)));
+                self.out.note(&format!("{}: {}", self.label, result(document)));
+                self.out.state("trial-ended", serde_json::to_value(document).ok(), || None);
+                self.out.set_trial(None);
             }
             StudyEvent::TrialSkipped { .. } => {}
         }
-        self.progress.update(self.left.to_std(), &self.label);
+        self.out.progress(self.left.to_std(), &self.label);
     }
 
-    fn live(&mut self, headline: Option<&Metric>) {
-        let value = headline.map(|metric| metric.unit.text(metric.value)).unwrap_or_default();
-        self.progress.update(self.left.to_std(), &format!("{}  {value}", self.label));
+    /// The sample that the record keeps, and its headline.
+    fn live(&mut self, sample: &Sample) {
+        if self.out.is_stream() {
+            let document: Value = serde_json::from_str(&sample.json).unwrap_or_default();
+            return self.out.interval(&document, || None);
+        }
+        let value = sample.headline.as_ref().map(|metric| metric.unit.text(metric.value)).unwrap_or_default();
+        self.out.progress(self.left.to_std(), &format!("{}  {value}", self.label));
     }
 }
 

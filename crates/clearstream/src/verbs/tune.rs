@@ -1,6 +1,7 @@
 //! `clearstream tune`
 
 pub(super) mod change;
+pub(super) mod documents;
 pub mod lint;
 mod plan;
 mod render;
@@ -8,7 +9,9 @@ mod render;
 use clap::Subcommand;
 use clearstream_schema::{BitRate, TimeSpan, tune::PathGoal};
 
-use crate::exit::CommandError;
+pub use documents::{Applied, Confirmed, RenderedPlan, Reverted};
+
+use crate::{exit::CommandError, output::Output};
 
 /// Find out what is wrong with a host's settings, and put it right.
 #[derive(Debug, Subcommand)]
@@ -33,16 +36,16 @@ pub enum TuneVerb {
 
 impl TuneVerb {
     /// Does it.
-    pub fn run(self) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
         match self {
-            Self::Lint(args) => args.run(),
-            Self::Plan(args) => args.run(),
-            Self::Apply(args) => args.run(),
-            Self::Verify(args) => args.run(),
-            Self::Revert(args) => args.run(),
-            Self::History(args) => args.run(),
-            Self::Recover(args) => args.run(),
-            Self::Render(args) => args.run(),
+            Self::Lint(args) => args.run(out),
+            Self::Plan(args) => args.run(out),
+            Self::Apply(args) => args.run(out),
+            Self::Verify(args) => args.run(out),
+            Self::Revert(args) => args.run(out),
+            Self::History(args) => args.run(out),
+            Self::Recover(args) => args.run(out),
+            Self::Render(args) => args.run(out),
         }
     }
 }

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 use std::{
-    io::Read,
+    io::{Read, Write as _},
     path::Path,
     process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
@@ -31,9 +31,12 @@ impl Run {
         &self.stdout
     }
 
-    /// Standard output of a successful run as JSON.
+    /// Standard output of a successful run: one document that keeps to its schema.
     pub fn json(&self) -> serde_json::Value {
-        serde_json::from_str(self.ok()).unwrap_or_else(|error| panic!("{error} in:\n{}", self.stdout))
+        let document = serde_json::from_str(self.ok());
+        let document = document.unwrap_or_else(|error| panic!("{error} in:\n{}", self.stdout));
+        assert_published(&document);
+        document
     }
 
     /// A run that must have failed with this code and said this, in one line.
@@ -75,6 +78,14 @@ pub fn clearstream(arguments: &[&str]) -> Command {
 /// Runs to the end, at most 60 s.
 pub fn run(arguments: &[&str]) -> Run {
     finish(clearstream(arguments).spawn().unwrap(), Duration::from_secs(60))
+}
+
+/// As [`run`], with a text on standard input.
+pub fn run_with_input(arguments: &[&str], text: &str) -> Run {
+    let mut child = clearstream(arguments).stdin(Stdio::piped()).spawn().unwrap();
+    // A child that reads nothing may have gone.
+    let _ = child.stdin.take().unwrap().write_all(text.as_bytes());
+    finish(child, Duration::from_secs(60))
 }
 
 /// Waits for the end, killing what takes longer than `limit`.
@@ -142,18 +153,36 @@ pub fn signal(pid: u32, name: &str) {
     assert!(status.success(), "kill -{name} {pid}");
 }
 
-/// Checks a document against the committed schema of its version.
+/// Checks a document against the newest committed schema of a name.
 pub fn assert_valid(schema: &str, document: &serde_json::Value) {
-    let version = document["version"].as_u64().unwrap_or(1);
-    let path = format!("{}/../../schemas/v{version}/{schema}.schema.json", env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let path =
+        |version| format!("{}/../../schemas/v{version}/{schema}.schema.json", env!("CARGO_MANIFEST_DIR"));
+    let newest = [2, 1].into_iter().find(|version| Path::new(&path(*version)).exists());
+    assert_valid_by(&path(newest.unwrap_or(1)), document);
+}
+
+/// Checks a document against the schema that it names. A list names none, and
+/// SARIF is not ours.
+pub fn assert_published(document: &serde_json::Value) {
+    if document.is_array() || document.get("$schema").is_some() {
+        return;
+    }
+    let name = document["schema"].as_str().unwrap_or_else(|| panic!("names no schema: {document}"));
+    let short = name.strip_prefix("clearstream.").unwrap();
+    let version = document["version"].as_u64().unwrap();
+    let root = env!("CARGO_MANIFEST_DIR");
+    assert_valid_by(&format!("{root}/../../schemas/v{version}/{short}.schema.json"), document);
+}
+
+fn assert_valid_by(path: &str, document: &serde_json::Value) {
+    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
     let schema = serde_json::from_str(&text).unwrap();
     let errors: Vec<String> = jsonschema::validator_for(&schema)
         .unwrap()
         .iter_errors(document)
         .map(|error| format!("{}: {error}", error.instance_path()))
         .collect();
-    assert!(errors.is_empty(), "{errors:#?}");
+    assert!(errors.is_empty(), "{path}: {errors:#?}");
 }
 
 /// A lab of a test, taken down whatever happens.

@@ -12,6 +12,7 @@ use std::{
 
 use clearstream_schema::routing::HostRouting;
 use clearstream_sys::file;
+use schemars::JsonSchema;
 use serde::Serialize;
 use tempfile::TempDir;
 
@@ -30,7 +31,7 @@ pub struct FolderWriter {
 }
 
 /// What was written.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Summary {
     /// The folder.

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Name of the format of [`MessageSummary`].
-pub const MESSAGE_SCHEMA: &str = "clearstream.message";
+pub const MESSAGE_SUMMARY_SCHEMA: &str = "clearstream.message-summary";
 
 /// One-way latency: half of a round trip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -150,7 +150,7 @@ impl MessageSummary {
             notices: self.notices.clone(),
             ..Outcome::of(self.metrics())
         };
-        outcome.with_detail(MESSAGE_SCHEMA, 1, self)
+        outcome.with_detail(MESSAGE_SUMMARY_SCHEMA, 1, self)
     }
 
     /// The headline first: latency, or bandwidth.
@@ -290,6 +290,6 @@ mod tests {
         assert_eq!(latency.points, [(61.0, 900.0), (64.0, 1000.0), (67.0, 1100.0)]);
         let settings: Vec<&str> = outcome.settings.iter().map(|setting| setting.name.as_str()).collect();
         assert_eq!(settings, ["no-delay", "core", "no-delay"], "what nobody knows is absent");
-        assert_eq!(outcome.detail::<MessageSummary>(MESSAGE_SCHEMA).unwrap().unwrap(), summary);
+        assert_eq!(outcome.detail::<MessageSummary>(MESSAGE_SUMMARY_SCHEMA).unwrap().unwrap(), summary);
     }
 }

@@ -8,7 +8,7 @@ use crate::outcome::{Axis, Metric, Outcome, Series, SettingValue, Unit};
 
 /// Name of the format that [`RdmaSummary`] has as a document, and as a trial's
 /// detail.
-pub const RDMA_SUMMARY_SCHEMA: &str = "clearstream.rdma";
+pub const RDMA_SUMMARY_SCHEMA: &str = "clearstream.rdma-summary";
 
 impl RdmaSummary {
     /// As the outcome of a trial. Of several sizes the metrics are those of the

@@ -27,6 +27,7 @@ use clearstream_schema::{
 use clearstream_stats::{
     LEAST_PAIRS, PairedRatio, false_discovery_adjusted, least_probability, paired_ratio,
 };
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -39,7 +40,7 @@ const SIGNIFICANCE: f64 = 0.04;
 const CONFIDENCE: f64 = 0.95;
 
 /// The metric that is compared.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct Compared {
     /// Its name.
     #[serde(rename = "metric")]
@@ -58,7 +59,7 @@ impl From<&Metric> for Compared {
 }
 
 /// Result for a cell or an experiment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// The second side is better.
@@ -72,7 +73,7 @@ pub enum Verdict {
 }
 
 /// What a pair is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pairing {
     /// Trials of one repetition of one run.
@@ -82,7 +83,7 @@ pub enum Pairing {
 }
 
 /// One cell of both sides.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct CellComparison {
     /// Experiment.
     pub experiment: String,
@@ -99,10 +100,10 @@ pub struct CellComparison {
     pub pair_count: usize,
     /// Trials of the first side in which a delay line of the lab, not the path, was the
     /// limit: their values are of the machine.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub base_delay_line_limited_count: usize,
     /// Those of the second.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub changed_delay_line_limited_count: usize,
     /// Median of the first side.
     pub base_median: f64,
@@ -111,13 +112,13 @@ pub struct CellComparison {
     /// Typical ratio of the pairs (Hodges-Lehmann); of the medians where there is no pair.
     pub median_ratio: f64,
     /// Low end of its interval; absent with fewer than two pairs.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub low_ratio: Option<f64>,
     /// High end.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub high_ratio: Option<f64>,
     /// Confidence of the interval: below six pairs it is their range, and this less than 0.95.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confidence_ratio: Option<f64>,
     /// Probability of such pairs by chance (signed-rank test).
     pub probability_ratio: f64,
@@ -126,7 +127,7 @@ pub struct CellComparison {
     /// Result.
     pub verdict: Verdict,
     /// Why nothing is known, where that is so.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
@@ -142,7 +143,7 @@ impl CellComparison {
 }
 
 /// All cells of an experiment together.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct EffectComparison {
     /// Experiment.
     pub experiment: String,
@@ -152,38 +153,38 @@ pub struct EffectComparison {
     /// Pairs over all cells.
     pub pair_count: usize,
     /// The factor that the effect depends on: then there is no single figure.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depends_on: Option<DependsOn>,
     /// The effect over all cells; absent where it depends on a factor.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect: Option<LevelEffect>,
     /// Its probability by chance, adjusted together with those of the cells.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adjusted_probability_ratio: Option<f64>,
     /// Result.
     pub verdict: Verdict,
     /// Why nothing is known, where that is so.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
 /// An interaction: the effect at each level of another factor.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct DependsOn {
     /// The other factor.
     pub factor: String,
     /// Probability of effects that differ so much by chance, adjusted for the number of factors.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probability_ratio: Option<f64>,
     /// The effect at each of its levels.
     pub levels: Vec<LevelEffect>,
 }
 
 /// An effect, over all cells or at one level of another factor.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct LevelEffect {
     /// The level; absent over all cells.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<String>,
     /// Pairs.
     pub pair_count: usize,
@@ -200,7 +201,7 @@ pub struct LevelEffect {
 }
 
 /// Two sides beside each other.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Comparison {
     /// First side: run and level, or runs.
     pub base: String,
@@ -211,14 +212,14 @@ pub struct Comparison {
     /// Smallest change that matters, as a share.
     pub practical_ratio: f64,
     /// All cells of each experiment together; only between levels.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub effects: Vec<EffectComparison>,
     /// Cells that both sides have, in the order of the first record.
     pub cells: Vec<CellComparison>,
     /// Cells with values on one side only.
     pub unmatched_count: usize,
     /// What the comparison cannot show, and what would.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<Notice>,
 }
 

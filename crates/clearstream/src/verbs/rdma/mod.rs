@@ -14,7 +14,10 @@ use clearstream_schema::rdma::RdmaOperation;
 use crate::{
     endpoints::{agent_command, resolve},
     exit::CommandError,
+    output::Output,
 };
+
+pub use self::{ping::PingDocument, transfer::RdmaDocument};
 
 /// RDMA over TCP in software: ping, bandwidth, latency. No card, no module.
 #[derive(Debug, Subcommand)]
@@ -33,13 +36,13 @@ pub enum RdmaVerb {
 
 impl RdmaVerb {
     /// Does it.
-    pub fn run(self) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
         match self {
-            Self::Ping(args) => args.run(),
-            Self::Send(args) => args.run(RdmaOperation::Send),
-            Self::Write(args) => args.run(RdmaOperation::Write),
-            Self::Read(args) => args.run(RdmaOperation::Read),
-            Self::Serve(args) => args.run(),
+            Self::Ping(args) => args.run(out),
+            Self::Send(args) => args.run(RdmaOperation::Send, out),
+            Self::Write(args) => args.run(RdmaOperation::Write, out),
+            Self::Read(args) => args.run(RdmaOperation::Read, out),
+            Self::Serve(args) => args.run(out),
         }
     }
 }

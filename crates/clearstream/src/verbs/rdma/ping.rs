@@ -10,13 +10,14 @@ use clearstream_rdma::{
     rping::{self, PingOptions},
 };
 use clearstream_schema::rdma::{PING_MOST_BYTES, PingConfig, PingSummary};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{TargetArgs, serve::serve};
 use crate::{
     exit::CommandError,
     interrupt,
-    output::{self, Paint, progress::Progress, rdma},
+    output::{self, Output, Paint, rdma},
 };
 
 /// Exchange pings as rping does, so that rping can be the other end.
@@ -27,7 +28,7 @@ pub struct PingArgs {
     #[command(flatten)]
     config: PingConfig,
     /// Be the server: rping clients and ours may come, one after the other or at once
-    #[arg(long, conflicts_with_all = ["host", "local", "json", "interval", "revision", "no_crc"])]
+    #[arg(long, conflicts_with_all = ["host", "local", "json", "json_stream", "interval", "revision", "no_crc"])]
     serve: bool,
     /// Address to listen on with --serve; loopback when absent
     #[arg(long, short = 'a', value_name = "ADDRESS")]
@@ -38,26 +39,22 @@ pub struct PingArgs {
     /// Print the text of every ping
     #[arg(long, short = 'v', conflicts_with = "json")]
     verbose: bool,
-    /// Print one JSON document at the end
-    #[arg(long)]
-    json: bool,
 }
 
-/// `--json`.
-#[derive(Debug, Serialize)]
-struct PingDocument<'a> {
-    schema: &'static str,
-    version: u32,
+/// Pings that were exchanged.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct PingDocument<'a> {
+    /// The result.
     summary: &'a PingSummary,
 }
 
 impl PingArgs {
     /// Does it.
-    pub fn run(self) -> Result<(), CommandError> {
-        if self.serve { self.answer() } else { self.ask() }
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
+        if self.serve { self.answer(out) } else { self.ask(out) }
     }
 
-    fn answer(self) -> Result<(), CommandError> {
+    fn answer(self, out: &Output) -> Result<(), CommandError> {
         let largest = self.config.size.map_or(PING_MOST_BYTES, |size| size.0);
         rping::check_size(largest)?;
         let ping = PingOptions {
@@ -67,26 +64,20 @@ impl PingArgs {
         };
         let options = ServerOptions { ping, measurements: false, once: self.once };
         let listen = self.listen.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        serve(SocketAddr::new(listen, self.target.port.unwrap_or(rping::PORT)), options, self.verbose)
+        serve(SocketAddr::new(listen, self.target.port.unwrap_or(rping::PORT)), options, self.verbose, out)
     }
 
-    fn ask(self) -> Result<(), CommandError> {
+    fn ask(self, out: &Output) -> Result<(), CommandError> {
         if self.listen.is_some() || self.once {
             return Err(CommandError::usage("--listen and --once are for a server: say --serve too"));
         }
         let stop = interrupt::stop_flag()?;
         let target = self.target.find(rping::PORT)?;
-        let mut view = View::new(&self.config, self.verbose);
+        let mut view = View::new(&self.config, self.verbose, out);
         let summary = rping::ping(target.address, target.cookie, &self.config, &stop, |number, round| {
             view.show(number, round);
         })?;
-        drop(view);
-        if self.json {
-            let document = PingDocument { schema: "clearstream.rdma-ping", version: 1, summary: &summary };
-            output::json(&document, true)?;
-        } else {
-            output::line(&rdma::ping(&summary, Paint::for_stdout()))?;
-        }
+        out.result(&PingDocument { summary: &summary }, || rdma::ping(&summary, Paint::for_stdout()))?;
         match summary.mismatch_count {
             Some(count @ 1..) => Err(RdmaError::Mismatch(format!(
                 "{count} of {} pings came back changed",
@@ -100,8 +91,8 @@ impl PingArgs {
 }
 
 /// What the person sees while pings go on.
-struct View {
-    progress: Option<Progress>,
+struct View<'a> {
+    out: &'a Output,
     rounds: Option<u64>,
     started: Instant,
     verbose: bool,
@@ -110,9 +101,9 @@ struct View {
 /// Pings that take longer than this show how far they are.
 const UNREMARKABLE: Duration = Duration::from_secs(2);
 
-impl View {
-    fn new(config: &PingConfig, verbose: bool) -> Self {
-        Self { progress: None, rounds: config.rounds(), started: Instant::now(), verbose }
+impl<'a> View<'a> {
+    fn new(config: &PingConfig, verbose: bool, out: &'a Output) -> Self {
+        Self { out, rounds: config.rounds(), started: Instant::now(), verbose }
     }
 
     fn show(&mut self, number: u64, round: &rping::Round) {
@@ -127,6 +118,6 @@ impl View {
         }
         let each = elapsed.as_secs_f64() / (number + 1) as f64;
         let left = Duration::from_secs_f64(each * rounds.saturating_sub(number + 1) as f64);
-        self.progress.get_or_insert_with(|| Progress::start(elapsed + left)).update(left, "pings");
+        self.out.progress(left, "pings");
     }
 }

@@ -18,7 +18,11 @@ use clearstream_schema::{
     rdma::{RdmaOperation, RdmaProgress},
 };
 
-use crate::{exit::CommandError, interrupt, output};
+use crate::{
+    exit::CommandError,
+    interrupt,
+    output::{self, Output},
+};
 
 /// Be the far end of pings and measurements.
 #[derive(Debug, clap::Args)]
@@ -98,15 +102,16 @@ const LATENCY_BYTES: u64 = 2;
 
 impl ServeArgs {
     /// Does it.
-    pub fn run(self) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
         if let Some(program) = self.perftest {
-            return self.perftest(program.program());
+            return self.perftest(program.program(), out);
         }
         let options = ServerOptions { ping: PingOptions::default(), measurements: true, once: self.once };
-        serve(SocketAddr::new(self.listen, self.port.unwrap_or(rping::PORT)), options, false)
+        serve(SocketAddr::new(self.listen, self.port.unwrap_or(rping::PORT)), options, false, out)
     }
 
-    fn perftest(self, program: Program) -> Result<(), CommandError> {
+    fn perftest(self, program: Program, out: &Output) -> Result<(), CommandError> {
+        out.without_document("a server")?;
         let requested = self.perftest_options;
         let exact = program.latency && program.operation == RdmaOperation::Write;
         let size = requested.size.map_or(if exact { LATENCY_BYTES } else { LARGEST_BYTES }, |size| size.0);
@@ -135,7 +140,13 @@ impl ServeArgs {
 }
 
 /// Listens, and reports events; with `texts` only the texts of clients' pings.
-pub(super) fn serve(address: SocketAddr, options: ServerOptions, texts: bool) -> Result<(), CommandError> {
+pub(super) fn serve(
+    address: SocketAddr,
+    options: ServerOptions,
+    texts: bool,
+    out: &Output,
+) -> Result<(), CommandError> {
+    out.without_document("a server")?;
     let stop = interrupt::stop_flag()?;
     let server = Server::bind(address, options)?;
     output::line(&format!("listening on {}; stop with Ctrl-C", server.local_address()))?;

@@ -13,8 +13,9 @@ use clearstream_rdma::{
 };
 use clearstream_schema::{
     ByteCount,
-    rdma::{RDMA_SUMMARY_SCHEMA, RdmaConfig, RdmaOperation, RdmaSummary},
+    rdma::{RdmaConfig, RdmaOperation, RdmaSummary},
 };
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Target, TargetArgs};
@@ -22,7 +23,7 @@ use crate::{
     endpoints::{Endpoints, PathArgs},
     exit::CommandError,
     interrupt,
-    output::{self, Paint, progress, rdma},
+    output::{self, Output, Paint, rdma},
 };
 
 /// Measure bandwidth or latency of one operation.
@@ -37,22 +38,18 @@ pub struct TransferArgs {
     path: PathArgs,
     #[command(flatten)]
     config: RdmaConfig,
-    /// Print one JSON document at the end
-    #[arg(long)]
-    json: bool,
 }
 
-/// `--json`.
-#[derive(Debug, Serialize)]
-struct RdmaDocument<'a> {
-    schema: &'static str,
-    version: u32,
+/// Sizes that were measured.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct RdmaDocument<'a> {
+    /// The result.
     summary: &'a RdmaSummary,
 }
 
 impl TransferArgs {
     /// Does it.
-    pub fn run(self, operation: RdmaOperation) -> Result<(), CommandError> {
+    pub fn run(self, operation: RdmaOperation, out: &Output) -> Result<(), CommandError> {
         let stop = interrupt::stop_flag()?;
         // Invalid options are rejected before a server is started for them.
         clearstream_rdma::validate(&self.config, operation)?;
@@ -63,16 +60,11 @@ impl TransferArgs {
             ));
         }
         let summary = if self.to.is_some() || self.path.lab.is_some() || self.path.hosts.is_some() {
-            self.between_agents(operation, &stop)?
+            self.between_agents(operation, &stop, out)?
         } else {
-            self.from_here(operation, &stop)?
+            self.from_here(operation, &stop, out)?
         };
-        if self.json {
-            let document = RdmaDocument { schema: RDMA_SUMMARY_SCHEMA, version: 1, summary: &summary };
-            output::json(&document, true)?;
-        } else {
-            output::line(&rdma::ending(&summary, Paint::for_stdout()))?;
-        }
+        out.result(&RdmaDocument { summary: &summary }, || rdma::ending(&summary, Paint::for_stdout()))?;
         if summary.results.iter().any(|result| result.verified == Some(false)) {
             return Err(RdmaError::Mismatch("what arrived is not what was sent".to_owned()).into());
         }
@@ -86,22 +78,27 @@ impl TransferArgs {
         &self,
         operation: RdmaOperation,
         stop: &AtomicBool,
+        out: &Output,
     ) -> Result<RdmaSummary, CommandError> {
         let mut ends = Endpoints::open(self.to.as_deref(), &self.path)?;
         let mut hosts = ends.hosts()?;
         let mut agents = Agents::of(&mut hosts)?;
-        let mut view = View::new(operation, &self.config, self.json);
+        let mut view = View::new(operation, &self.config, out);
         let mut watch = |progress: &Progress| {
             if let Some(event) = progress.event() {
                 view.show(&event);
             }
         };
-        let summary = agents.measure(operation, &self.config, stop, &mut watch);
-        view.finish(summary)
+        Ok(agents.measure(operation, &self.config, stop, &mut watch)?)
     }
 
     /// This process is the client of a server that listens, of ours or of perftest.
-    fn from_here(&self, operation: RdmaOperation, stop: &AtomicBool) -> Result<RdmaSummary, CommandError> {
+    fn from_here(
+        &self,
+        operation: RdmaOperation,
+        stop: &AtomicBool,
+        out: &Output,
+    ) -> Result<RdmaSummary, CommandError> {
         if self.path.address.is_some() || self.path.pairing.is_some() || !self.path.ssh_options.is_empty() {
             return Err(CommandError::usage(
                 "--address, --pairing and --ssh-option are about agents: name the host with --to",
@@ -116,7 +113,7 @@ impl TransferArgs {
             rping::PORT
         };
         let Target { address, cookie, _agent } = self.target.find(port)?;
-        let mut view = View::new(operation, &config, self.json);
+        let mut view = View::new(operation, &config, out);
         let mut watch = |event: Event<'_>| view.show(&event);
         let summary = if config.perftest {
             perftest::measure(address, operation, &config, stop, &mut watch)
@@ -124,7 +121,7 @@ impl TransferArgs {
             let cookie = cookie.unwrap_or_else(rand::random);
             clearstream_rdma::measure(address, cookie, operation, &config, stop, &mut watch)
         };
-        view.finish(summary)
+        Ok(summary?)
     }
 }
 
@@ -132,57 +129,42 @@ impl TransferArgs {
 struct View<'a> {
     operation: RdmaOperation,
     config: &'a RdmaConfig,
-    json: bool,
-    progress: Option<progress::Progress>,
+    out: &'a Output,
     started: Instant,
     /// Where a time was asked for.
     expected: Option<Duration>,
     done: usize,
-    failed: Option<std::io::Error>,
 }
 
 /// Tests that take longer than this show how far they are.
 const UNREMARKABLE: Duration = Duration::from_secs(2);
 
 impl<'a> View<'a> {
-    fn new(operation: RdmaOperation, config: &'a RdmaConfig, json: bool) -> Self {
+    fn new(operation: RdmaOperation, config: &'a RdmaConfig, out: &'a Output) -> Self {
         let each = config.warm_up.to_std() + config.duration.to_std();
         let all = each * u32::try_from(config.size.0.len()).unwrap_or(u32::MAX);
         let expected = config.iterations.is_none().then_some(all);
-        let (progress, started) = (None, Instant::now());
-        Self { operation, config, json, progress, started, expected, done: 0, failed: None }
+        Self { operation, config, out, started: Instant::now(), expected, done: 0 }
     }
 
     fn show(&mut self, event: &Event<'_>) {
         match event {
-            Event::Ready(effective) => self.line(&format!(
-                "{}\n{}",
-                rdma::settings(self.operation, self.config, effective),
-                rdma::heading(self.config)
-            )),
+            Event::Ready(effective) => {
+                let text = || {
+                    let settings = rdma::settings(self.operation, self.config, effective);
+                    format!("{settings}\n{}", rdma::heading(self.config))
+                };
+                self.out.state("ready", serde_json::to_value(effective).ok(), || Some(text()));
+            }
             Event::Size(result) => {
                 self.done += 1;
-                self.line(&rdma::row(self.config, result));
+                self.out.interval(result, || Some(rdma::row(self.config, result)));
             }
             Event::Sample(sample) => self.advance(ByteCount(sample.size_bytes)),
         }
     }
 
-    /// A line above the bar.
-    fn line(&mut self, text: &str) {
-        if self.json {
-            return;
-        }
-        let written = match &self.progress {
-            Some(progress) => progress.beside(|| output::line(text)),
-            None => output::line(text),
-        };
-        if let Err(error) = written {
-            self.failed.get_or_insert(error);
-        }
-    }
-
-    fn advance(&mut self, size: ByteCount) {
+    fn advance(&self, size: ByteCount) {
         let elapsed = self.started.elapsed();
         let left = match self.expected {
             Some(expected) => expected.saturating_sub(elapsed),
@@ -195,19 +177,7 @@ impl<'a> View<'a> {
             None => return,
         };
         if elapsed + left > UNREMARKABLE {
-            let what = format!("messages of {}", output::quantity::bytes(size.0));
-            self.progress.get_or_insert_with(|| progress::Progress::start(left)).update(left, &what);
-        }
-    }
-
-    /// The bar goes away; what could not be shown is an error.
-    fn finish<E: Into<CommandError>>(
-        self,
-        summary: Result<RdmaSummary, E>,
-    ) -> Result<RdmaSummary, CommandError> {
-        match self.failed {
-            Some(error) => Err(error.into()),
-            None => summary.map_err(Into::into),
+            self.out.progress(left, &format!("messages of {}", output::quantity::bytes(size.0)));
         }
     }
 }

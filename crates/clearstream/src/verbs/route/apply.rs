@@ -8,14 +8,16 @@ use clearstream_plan::{Applied, Options};
 use clearstream_route::{guard::Danger, probe_kernel};
 use clearstream_schema::{human::count, plan::Plan};
 use clearstream_sys::file;
-use serde::Serialize;
 
 use super::here::Planned;
 use crate::{
     exit::CommandError,
     guarded::{Allowed, Guard, settle},
-    output,
-    verbs::tune::change::{asked, permitting, read_plan, show_plan, telling},
+    output::{self, Output},
+    verbs::tune::{
+        change::{asked, permitting, read_plan, show_plan, telling},
+        documents,
+    },
 };
 
 /// Make this host route as the fabric plans it, all or nothing, with a journal
@@ -38,27 +40,12 @@ pub struct ApplyArgs {
     /// Do not ask (needed where nobody can be asked)
     #[arg(long)]
     yes: bool,
-    /// Print what was done as one JSON document; needs --yes or --dry-run
-    #[arg(long)]
-    json: bool,
-}
-
-/// What applying did.
-#[derive(Debug, Serialize)]
-struct AppliedDocument<'a> {
-    plan: &'a Plan,
-    dangers: Vec<String>,
-    journal: Option<String>,
-    changed_count: usize,
-    /// Nanoseconds within which it has to be confirmed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    confirm_within_ns: Option<u64>,
 }
 
 impl ApplyArgs {
     /// Does it.
-    pub fn run(self) -> Result<(), CommandError> {
-        if self.json && !self.yes && !self.dry_run {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
+        if !out.is_human() && !self.yes && !self.dry_run {
             return Err(CommandError::usage("--json asks nobody: add --yes or --dry-run"));
         }
         let options = Options::live()?;
@@ -67,19 +54,19 @@ impl ApplyArgs {
         let plan = self.plan(&root)?;
         let guard = Guard::new(self.allowed);
         let found = guard.dangers(&plan)?;
-        if !self.json {
+        if out.is_human() {
             show_plan(&plan, &found)?;
         }
         guard.refuse(&found)?;
         if self.dry_run {
-            return self.report(&plan, &found, &Applied { journal: None, changed: Vec::new() });
+            return self.report(&plan, &found, &Applied { journal: None, changed: Vec::new() }, out);
         }
         if !self.yes && !plan.steps.is_empty() && !asked(plan.steps.len())? {
             return Ok(output::line("nothing was changed")?);
         }
         let options = permitting(options, self.allow_any_setting);
-        let applied = guard.apply(&plan, options, telling(self.json))?;
-        self.report(&plan, &found, &applied)
+        let applied = guard.apply(&plan, options, telling(out))?;
+        self.report(&plan, &found, &applied, out)
     }
 
     fn plan(&self, root: &HostRoot) -> Result<Plan, CommandError> {
@@ -102,19 +89,22 @@ impl ApplyArgs {
         planned.difference(root)
     }
 
-    fn report(&self, plan: &Plan, found: &[Danger], applied: &Applied) -> Result<(), CommandError> {
+    fn report(
+        &self,
+        plan: &Plan,
+        found: &[Danger],
+        applied: &Applied,
+        out: &Output,
+    ) -> Result<(), CommandError> {
         let waits = self.allowed.time_for(applied);
-        if self.json {
-            let document = AppliedDocument {
-                plan,
-                dangers: found.iter().map(Danger::words).collect(),
-                journal: applied.journal.clone(),
-                changed_count: applied.changed.len(),
-                confirm_within_ns: waits.map(|within| within.0),
-            };
-            return Ok(output::json(&document, true)?);
-        }
-        let line = match (&applied.journal, waits) {
+        let document = documents::Applied {
+            plan: Some(plan),
+            dangers: Some(found.iter().map(Danger::words).collect()),
+            journal: applied.journal.clone(),
+            changed_count: applied.changed.len(),
+            confirm_within_ns: waits.map(|within| within.0),
+        };
+        let text = || match (&applied.journal, waits) {
             _ if self.dry_run => "nothing was changed".to_owned(),
             (None, _) => "nothing to change: this host routes as the plan wants it".to_owned(),
             (Some(journal), None) => format!(
@@ -126,6 +116,6 @@ impl ApplyArgs {
                 count(applied.changed.len(), "setting")
             ),
         };
-        Ok(output::line(&line)?)
+        Ok(out.result(&document, text)?)
     }
 }

@@ -6,21 +6,17 @@ use clearstream_schema::watch::WatchRequest;
 
 use crate::{
     exit::CommandError,
-    output::{self, watch as words},
+    output::{Output, watch as words},
 };
 
 /// Ask the running watch how the gateways are.
 #[derive(Debug, clap::Args)]
-pub struct HealthArgs {
-    /// Print one JSON document
-    #[arg(long)]
-    json: bool,
-}
+pub struct HealthArgs {}
 
 impl HealthArgs {
     /// Does it.
-    pub fn run(self) -> Result<(), CommandError> {
-        ask(&WatchRequest::Status, self.json)
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
+        ask(&WatchRequest::Status, out)
     }
 }
 
@@ -30,27 +26,21 @@ impl HealthArgs {
 pub struct DrainArgs {
     /// Name of the gateway in the fabric
     gateway: String,
-    /// Print one JSON document
-    #[arg(long)]
-    json: bool,
 }
 
 impl DrainArgs {
     /// Takes it out.
-    pub fn drain(self) -> Result<(), CommandError> {
-        ask(&WatchRequest::Drain(self.gateway), self.json)
+    pub fn drain(self, out: &Output) -> Result<(), CommandError> {
+        ask(&WatchRequest::Drain(self.gateway), out)
     }
 
     /// Puts it back.
-    pub fn undrain(self) -> Result<(), CommandError> {
-        ask(&WatchRequest::Undrain(self.gateway), self.json)
+    pub fn undrain(self, out: &Output) -> Result<(), CommandError> {
+        ask(&WatchRequest::Undrain(self.gateway), out)
     }
 }
 
-fn ask(request: &WatchRequest, json: bool) -> Result<(), CommandError> {
+fn ask(request: &WatchRequest, out: &Output) -> Result<(), CommandError> {
     let status = watch::ask(request)?;
-    if json {
-        return Ok(output::json(&status, true)?);
-    }
-    Ok(output::line(&words::status(&status))?)
+    Ok(out.result(&status, || words::status(&status))?)
 }

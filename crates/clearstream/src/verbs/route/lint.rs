@@ -11,7 +11,7 @@ use clearstream_route::{
 use clearstream_tune::{Assumed, KernelVersion};
 
 use super::name_of;
-use crate::{exit::CommandError, verbs::tune::lint::Showing};
+use crate::{exit::CommandError, output::Output, verbs::tune::lint::Showing};
 
 /// Look for mistakes in what hosts route by: in files of NetworkManager,
 /// networkd, netplan, ifcfg, nmstate, Ansible or ip, in captured hosts, or on
@@ -35,7 +35,7 @@ pub struct LintArgs {
 
 impl LintArgs {
     /// Does it. Findings of severity error end with exit code 8.
-    pub fn run(self) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let mute = self.showing.mute_list()?;
         let fabric = self.fabric.as_deref().map(fabric::load).transpose()?;
         let mut hosts = self.of_files()?;
@@ -46,7 +46,7 @@ impl LintArgs {
             hosts.push(lint::of_host(&HostRoot::live(), "this host"));
         }
         let report = lint::lint(&hosts, fabric.as_ref(), &mute);
-        self.showing.show(&report, "clearstream route lint")
+        self.showing.show(&report, "clearstream route lint", out)
     }
 
     /// Each folder by itself, all files together.

@@ -16,7 +16,7 @@ use std::path::Path;
 
 use clap::Subcommand;
 
-use crate::{exit::CommandError, guarded::guardian};
+use crate::{exit::CommandError, guarded::guardian, output::Output};
 
 /// Routes over several gateways between networks: plan, files, proof, health.
 #[derive(Debug, Subcommand)]
@@ -54,21 +54,21 @@ pub enum RouteVerb {
 
 impl RouteVerb {
     /// Does it.
-    pub fn run(self) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
         match self {
-            Self::Plan(args) => args.run(),
-            Self::Render(args) => args.run(),
-            Self::Lint(args) => args.run(),
-            Self::New(args) => args.run(),
-            Self::Apply(args) => args.run(),
-            Self::Confirm(args) => args.run(),
-            Self::Verify(args) => args.run(),
-            Self::Prove(args) => args.run(),
-            Self::Watch(args) => args.run(),
-            Self::Health(args) => args.run(),
-            Self::Drain(args) => args.drain(),
-            Self::Undrain(args) => args.undrain(),
-            Self::Revert(args) => args.run(),
+            Self::Plan(args) => args.run(out),
+            Self::Render(args) => args.run(out),
+            Self::Lint(args) => args.run(out),
+            Self::New(args) => args.run(out),
+            Self::Apply(args) => args.run(out),
+            Self::Confirm(args) => args.run(out),
+            Self::Verify(args) => args.run(out),
+            Self::Prove(args) => args.run(out),
+            Self::Watch(args) => args.run(out),
+            Self::Health(args) => args.run(out),
+            Self::Drain(args) => args.drain(out),
+            Self::Undrain(args) => args.undrain(out),
+            Self::Revert(args) => args.run(out),
             Self::Guard(args) => args.run(),
         }
     }

@@ -7,7 +7,11 @@ use clearstream_route::{fabric, lint, outline, read};
 use clearstream_schema::routing::HostRouting;
 
 use super::{lint::unreadable, name_of};
-use crate::{exit::CommandError, files, output};
+use crate::{
+    exit::CommandError,
+    files,
+    output::{self, Output},
+};
 
 /// Start a fabric file from hosts as they are: captured ones of both sides and
 /// the gateways, or their files. Comments in it say what could not be seen.
@@ -28,27 +32,25 @@ pub struct NewArgs {
     /// Write it to a new file
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Print it as one JSON document, without its comments
-    #[arg(long, conflicts_with = "out")]
-    json: bool,
 }
 
 impl NewArgs {
     /// Does it.
-    pub fn run(self) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let hosts = self.hosts()?;
         let text =
             outline::outline(&hosts, &self.name).map_err(|error| CommandError::Usage(error.to_string()))?;
         let fabric = fabric::parse(Path::new("the new file"), &text);
-        if self.json {
-            return Ok(output::json(fabric?.file(), true)?);
-        }
         match &self.out {
-            None => output::line(text.trim_end())?,
+            None if out.is_human() => output::line(text.trim_end())?,
+            None => {}
             Some(path) => write_new(path, &text)?,
         }
         // What is there is of use, and what it lacks is told.
         let fabric = fabric?;
+        if !out.is_human() {
+            return Ok(out.document(fabric.file())?);
+        }
         if let Some(path) = &self.out {
             let (networks, gateways) = (fabric.file().networks.len(), fabric.gateways().len());
             output::line(&format!("{}: {networks} networks, {gateways} gateways", path.display()))?;

@@ -4,11 +4,11 @@ use clearstream_route::{
     fabric::{self, Fabric, HostId},
     planner::{Planner, shares::Population},
 };
-use clearstream_schema::route_plan::ProofOutcome;
+use clearstream_schema::route_plan::{ProofOutcome, RoutePlan};
 
 use crate::{
     exit::CommandError,
-    output::{self, Paint, fabric as shown},
+    output::{self, Output, Paint, fabric as shown},
 };
 
 /// Plan what each host of a fabric will route by, and why; what each return path
@@ -30,22 +30,19 @@ pub struct PlanArgs {
     /// Port of the servers in these flows
     #[arg(long, value_name = "PORT", default_value_t = 1191, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
-    /// Print one JSON document
-    #[arg(long)]
-    json: bool,
 }
 
 impl PlanArgs {
     /// Does it.
-    pub fn run(self) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let fabric = fabric::load(&self.fabric)?;
         let planner = Planner::new(&fabric);
         let hosts = self.shown(&fabric)?;
         let in_full = !self.hosts.is_empty() || !self.classes.is_empty();
         let population = Population { flows_per_pair: self.flows, port: self.port, ..Population::default() };
         let document = planner.overview(&population);
-        if self.json {
-            output::json(&planner.with_hosts(&document, &hosts), true)?;
+        if !out.is_human() {
+            out.document_in_parts::<RoutePlan>(&planner.with_hosts(&document, &hosts))?;
         } else {
             let paint = Paint::for_stdout();
             output::line(&shown::overview(&document, fabric.file().title.as_deref(), paint))?;

@@ -23,7 +23,7 @@ use crate::{
     endpoints::agent_command,
     exit::CommandError,
     interrupt,
-    output::{self, Paint, progress::Progress, proof},
+    output::{Output, Paint, proof},
 };
 
 /// Agents that are started at the same time.
@@ -69,14 +69,11 @@ pub struct ProveArgs {
     /// Name or path of clearstream on the other hosts
     #[arg(long, value_name = "PROGRAM", default_value = "clearstream", conflicts_with = "lab")]
     remote_program: String,
-    /// Print one JSON document
-    #[arg(long)]
-    json: bool,
 }
 
 impl ProveArgs {
     /// Does it. Ends with exit code 8 unless everything was proven.
-    pub fn run(self) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let stop = interrupt::stop_flag()?;
         let fabric = fabric::load(&self.fabric)?;
         let selection = Selection { classes: self.classes.clone(), hosts: self.hosts.clone() };
@@ -95,18 +92,16 @@ impl ProveArgs {
                 hosts.len()
             )));
         }
-        let mut progress = Progress::start(Duration::from_secs(10));
+        out.progress(Duration::from_secs(10), "starting agents");
         let mut peers = self.agents(hosts)?;
         let found = prove(fabric.name(), &mut peers, &crossings, &options, &stop, &mut |step| {
-            progress.update(step.left, &step.what);
+            out.progress(step.left, &step.what);
         })?;
-        drop(progress);
         end(peers);
-        if self.json {
-            output::json(&found, true)?;
-        } else {
-            output::line(&proof::proof(&found, Paint::for_stdout()))?;
+        for finding in &found.findings {
+            out.finding(&finding.id, &finding.message, || None);
         }
+        out.result(&found, || proof::proof(&found, Paint::for_stdout()))?;
         conclude(&found)
     }
 

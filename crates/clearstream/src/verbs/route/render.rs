@@ -8,7 +8,10 @@ use clearstream_route::{
     render::{FolderWriter, Format, Summary},
 };
 
-use crate::{exit::CommandError, output};
+use crate::{
+    exit::CommandError,
+    output::{self, Output},
+};
 
 /// Write the files that set the routes of a fabric up, for one of the tools
 /// that configure networks. Nothing on this host is changed.
@@ -28,21 +31,18 @@ pub struct RenderArgs {
     /// Only hosts of this class; may be given several times
     #[arg(long, value_name = "NAME")]
     class: Vec<String>,
-    /// Print one JSON document
-    #[arg(long)]
-    json: bool,
 }
 
 impl RenderArgs {
     /// Does it.
-    pub fn run(self) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let fabric = fabric::load(&self.fabric)?;
         let hosts = self.hosts(&fabric)?;
         let planner = Planner::new(&fabric);
         let mut writer = FolderWriter::create(&self.out, self.format)?;
         writer.add(&hosts, &|host: &HostId| (fabric.class(*host).name.clone(), planner.routing(*host)))?;
         let summary = writer.finish()?;
-        if self.json { Ok(output::json(&summary, true)?) } else { self.print(&summary) }
+        if out.is_human() { self.print(&summary) } else { Ok(out.document(&summary)?) }
     }
 
     fn hosts(&self, fabric: &Fabric) -> Result<Vec<HostId>, CommandError> {

@@ -1,36 +1,24 @@
 //! `clearstream route confirm` and `revert`.
 
 use clearstream_plan::{Confirmed, Options, confirm, expire, plan_of, trials};
-use serde::Serialize;
 
 use crate::{
     exit::CommandError,
     guarded::RevertAllowed,
-    output,
-    verbs::tune::change::{newest_with, revert_and_print},
+    output::Output,
+    verbs::tune::{
+        change::{newest_with, revert_and_print},
+        documents,
+    },
 };
 
 /// Keep what was applied with --confirm-within.
 #[derive(Debug, clap::Args)]
-pub struct ConfirmArgs {
-    /// Print one JSON document
-    #[arg(long)]
-    json: bool,
-}
-
-/// What was confirmed.
-#[derive(Debug, Serialize)]
-struct ConfirmedDocument {
-    journal: String,
-    left_ns: u64,
-    /// The journal that is reverted by it, where it was a revert.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reverted: Option<String>,
-}
+pub struct ConfirmArgs {}
 
 impl ConfirmArgs {
     /// Does it.
-    pub fn run(self) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let options = Options::live()?;
         let Some(trial) = trials(&options)?.pop() else {
             return Err(CommandError::usage(
@@ -42,12 +30,10 @@ impl ConfirmArgs {
             expire(&journal, &options)?;
             return Err(CommandError::Guarded(format!("too late: journal {journal} was put back")));
         };
-        if self.json {
-            let left_ns = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
-            return Ok(output::json(&ConfirmedDocument { journal, left_ns, reverted }, true)?);
-        }
-        let left = left.as_secs_f64();
-        Ok(output::line(&match reverted {
+        let left_ns = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
+        let document = documents::Confirmed { journal, left_ns, reverted };
+        let (journal, left) = (&document.journal, left.as_secs_f64());
+        Ok(out.result(&document, || match &document.reverted {
             None => format!(
                 "kept, with {left:.0} s left; clearstream route revert {journal} still puts everything back"
             ),
@@ -63,20 +49,17 @@ pub struct RevertArgs {
     journal: Option<String>,
     #[command(flatten)]
     allowed: RevertAllowed,
-    /// Print one JSON document
-    #[arg(long)]
-    json: bool,
 }
 
 impl RevertArgs {
     /// Does it.
-    pub fn run(self) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let options = Options::live()?;
         let journal = match self.journal {
             Some(journal) => journal,
             None => newest(&options)?,
         };
-        revert_and_print(&journal, self.allowed, &options, self.json)
+        revert_and_print(&journal, self.allowed, &options, out)
     }
 }
 

@@ -10,7 +10,7 @@ use clearstream_schema::{human::count, plan::Verification};
 use super::{here::Planned, revert::newest};
 use crate::{
     exit::CommandError,
-    output::{self, tune},
+    output::{self, Output, tune},
 };
 
 /// Compare what a fabric plans for this host, or a journal, with what is in
@@ -22,23 +22,18 @@ pub struct VerifyArgs {
     /// Name of this host in the fabric; its host name when absent
     #[arg(long, value_name = "NAME", requires = "fabric")]
     host: Option<String>,
-    /// Print one JSON document
-    #[arg(long)]
-    json: bool,
 }
 
 impl VerifyArgs {
     /// Does it. What is not as planned ends with exit code 8.
-    pub fn run(self) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let options = Options::live()?;
         let verification = match &self.fabric {
             Some(fabric) => self.against(fabric)?,
             None => verify(&plan_of(&newest(&options)?, &options)?, &options)?,
         };
-        if self.json {
-            output::json(&verification, true)?;
-        } else {
-            output::line(&tune::verification(&verification))?;
+        out.result(&verification, || tune::verification(&verification))?;
+        if out.is_human() {
             for trial in trials(&options)? {
                 output::line(&format!(
                     "journal {} waits for confirmation, {:.0} s left: clearstream route confirm",

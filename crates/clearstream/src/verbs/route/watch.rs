@@ -10,12 +10,13 @@ use clearstream_route::{
     probe_kernel,
     watch::{self, BfdSource, ServiceManager, WatchConfig},
 };
+use clearstream_schema::watch::WatchEvent;
 
 use super::here::own_id;
 use crate::{
     exit::CommandError,
     interrupt,
-    output::{self, watch as words},
+    output::{self, Output, watch as words},
 };
 
 /// Keep this host's next hops to gateways that forward: probe every gateway from
@@ -27,9 +28,6 @@ pub struct WatchArgs {
     /// Name of this host in the fabric; its host name when absent
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
-    /// Print one JSON document per event
-    #[arg(long)]
-    json: bool,
     /// Serve counters for Prometheus here
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
@@ -63,20 +61,33 @@ enum Daemon {
     Frr,
 }
 
+/// One event: a change of next hops, or another state of the watch.
+fn report(event: &WatchEvent, out: &Output) {
+    let text = || Some(words::event(event));
+    let detail = || serde_json::to_value(&event.event).ok();
+    match event.event.changed_gateway() {
+        _ if !out.is_human() && !out.is_stream() => out.line_of_list(event),
+        Some(gateway) => out.change(gateway, event.event.name(), detail(), text),
+        None => out.state(event.event.name(), detail(), text),
+    }
+}
+
 impl WatchArgs {
     /// Does it, until it is stopped.
-    pub fn run(self) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let root = HostRoot::live();
         let fabric = fabric::load(&self.fabric)?;
         let own = root.read("proc/sys/kernel/hostname").unwrap_or_default();
         if self.unit {
-            return Ok(output::line(self.unit_text(&fabric)?.trim_end())?);
+            let text = self.unit_text(&fabric, out)?;
+            return Ok(output::line(text.trim_end())?);
         }
         let host = match &self.host {
             Some(name) => fabric.find(name)?,
             None => own_id(&fabric, own.trim())?,
         };
         if let Some(daemon) = self.config {
+            out.without_document("a configuration")?;
             let text = match daemon {
                 Configured::Bird => watch::bird(&fabric, host)?,
                 Configured::Keepalived => watch::keepalived(&fabric, host)?,
@@ -85,13 +96,16 @@ impl WatchArgs {
         }
         let stop = interrupt::stop_flag()?;
         let config = self.watch_config(&fabric, host, &root);
-        let mut failed = None;
+        let mut last = None;
         watch::run(config, &stop, &mut |event| {
-            let written =
-                if self.json { output::json(event, false) } else { output::line(&words::event(event)) };
-            failed = written.err().or(failed.take());
+            report(event, out);
+            if out.is_stream() {
+                last = Some(event.clone());
+            }
         })?;
-        failed.map_or(Ok(()), |error| Err(error.into()))
+        // A stream ends with a result: how the watch ended.
+        last.map_or_else(|| out.end(), |last| out.document(&last))?;
+        Ok(())
     }
 
     fn watch_config(&self, fabric: &Fabric, host: HostId, root: &HostRoot) -> WatchConfig {
@@ -120,7 +134,7 @@ impl WatchArgs {
 
     /// The unit of this command line without `--unit`; a file is named by its
     /// whole path.
-    fn unit_text(&self, fabric: &Fabric) -> Result<String, CommandError> {
+    fn unit_text(&self, fabric: &Fabric, out: &Output) -> Result<String, CommandError> {
         let program = std::env::current_exe()?;
         let mut arguments: Vec<OsString> = vec!["route".into(), "watch".into()];
         let path = PathBuf::from(&self.fabric);
@@ -131,9 +145,7 @@ impl WatchArgs {
         if let Some(host) = &self.host {
             arguments.extend(["--host".into(), host.into()]);
         }
-        if self.json {
-            arguments.push("--json".into());
-        }
+        arguments.extend(out.option().map(OsString::from));
         if let Some(metrics) = self.metrics {
             arguments.extend(["--metrics".into(), metrics.to_string().into()]);
         }

@@ -11,7 +11,7 @@ use clearstream_study::{
 
 use crate::{
     exit::CommandError,
-    output::{self, quantity, table::table, tune::fold},
+    output::{self, Output, quantity, table::table, tune::fold},
 };
 
 /// Marks cells with trials that a delay line limited.
@@ -23,7 +23,7 @@ pub(super) fn run(
     second: &str,
     level: Option<&str>,
     metric: Option<&str>,
-    json: bool,
+    out: &Output,
 ) -> Result<(), CommandError> {
     let comparison = match level {
         Some(level) => {
@@ -36,10 +36,7 @@ pub(super) fn run(
         }
         None => compare_runs(&open(first)?, &open(Path::new(second))?, metric, PRACTICAL_RATIO)?,
     };
-    if json {
-        return Ok(output::json(&comparison, true)?);
-    }
-    show(&comparison)
+    if out.is_human() { show(&comparison) } else { Ok(out.document(&comparison)?) }
 }
 
 /// What the second command of a run changed, a line per experiment.

@@ -12,13 +12,13 @@ use clearstream_schema::{
     human::count,
     plan::{JournalEntry, JournalState, PLAN_SCHEMA, Plan},
 };
-use serde::Serialize;
 
+use super::documents;
 use crate::{
     exit::CommandError,
     files,
     guarded::{Allowed, Guard, RevertAllowed},
-    output::{self, Paint, tune},
+    output::{self, Output, Paint, tune},
 };
 
 /// Apply a plan, all or nothing, with a journal that puts it back. Shows the
@@ -35,28 +35,18 @@ pub struct ApplyArgs {
     /// Do not ask (needed where nobody can be asked)
     #[arg(long)]
     yes: bool,
-    /// Print what was done as one JSON document; needs --yes
-    #[arg(long, requires = "yes")]
-    json: bool,
-}
-
-/// What applying did.
-#[derive(Debug, Serialize)]
-struct AppliedDocument {
-    journal: Option<String>,
-    changed_count: usize,
-    /// Nanoseconds within which it has to be confirmed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    confirm_within_ns: Option<u64>,
 }
 
 impl ApplyArgs {
     /// Does it.
-    pub fn run(self) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
+        if !out.is_human() && !self.yes {
+            return Err(CommandError::usage("--json asks nobody: add --yes"));
+        }
         let plan = read_plan(&self.plan)?;
         let guard = Guard::new(self.allowed);
         let found = guard.dangers(&plan)?;
-        if !self.json {
+        if out.is_human() {
             show_plan(&plan, &found)?;
         }
         guard.refuse(&found)?;
@@ -64,16 +54,18 @@ impl ApplyArgs {
             return Ok(output::line("nothing was changed")?);
         }
         let options = permitting(Options::live()?, self.allow_any_setting);
-        let applied = guard.apply(&plan, options, telling(self.json))?;
+        let applied = guard.apply(&plan, options, telling(out))?;
         let waits = self.allowed.time_for(&applied);
         let changed_count = applied.changed.len();
-        if self.json {
-            let confirm_within_ns = waits.map(|within| within.0);
-            let document = AppliedDocument { journal: applied.journal, changed_count, confirm_within_ns };
-            return Ok(output::json(&document, true)?);
-        }
+        let document = documents::Applied {
+            plan: None,
+            dangers: None,
+            journal: applied.journal,
+            changed_count,
+            confirm_within_ns: waits.map(|within| within.0),
+        };
         let changed = count(changed_count, "setting");
-        Ok(output::line(&match (applied.journal, waits) {
+        Ok(out.result(&document, || match (&document.journal, waits) {
             (None, _) => "nothing to change: every setting is as the plan wants it".to_owned(),
             (Some(journal), None) => {
                 format!("{changed} changed; clearstream tune revert {journal} puts everything back")
@@ -99,12 +91,13 @@ pub(in crate::verbs) fn show_plan(plan: &Plan, found: &[Danger]) -> io::Result<(
     output::line("")
 }
 
-/// Says each setting that was set.
-pub(in crate::verbs) fn telling(quiet: bool) -> impl Fn(&Event<'_>) + Send + Sync + 'static {
+/// Reports each setting that was set.
+pub(in crate::verbs) fn telling(out: &Output) -> impl Fn(&Event<'_>) + Send + Sync + 'static {
+    let out = out.clone();
     move |event| {
-        if let (Event::ReadBack { setting }, false) = (event, quiet) {
-            // A closed pipe does not stop what has begun.
-            drop(output::line(&format!("set {setting}")));
+        if let Event::ReadBack { setting } = event {
+            let setting = setting.to_string();
+            out.change(&setting, "set", None, || Some(format!("set {setting}")));
         }
     }
 }
@@ -145,9 +138,6 @@ pub(in crate::verbs) fn read_plan(path: &Path) -> Result<Plan, CommandError> {
 pub struct VerifyArgs {
     /// The plan, or a journal as `tune history` names it; the newest one that is applied here when absent
     plan: Option<PathBuf>,
-    /// Print one JSON document
-    #[arg(long)]
-    json: bool,
 }
 
 impl VerifyArgs {
@@ -162,14 +152,10 @@ impl VerifyArgs {
     }
 
     /// Does it. What is not as planned ends with exit code 8.
-    pub fn run(self) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let options = Options::live()?;
         let verification = verify(&self.plan(&options)?, &options)?;
-        if self.json {
-            output::json(&verification, true)?;
-        } else {
-            output::line(&tune::verification(&verification))?;
-        }
+        out.result(&verification, || tune::verification(&verification))?;
         match verification.checks.iter().filter(|check| !check.holds).count() {
             0 => Ok(()),
             failed => Err(CommandError::Partial(format!("{} not as planned", count(failed, "check")))),
@@ -184,30 +170,17 @@ pub struct RevertArgs {
     journal: Option<String>,
     #[command(flatten)]
     allowed: RevertAllowed,
-    /// Print one JSON document
-    #[arg(long)]
-    json: bool,
-}
-
-/// What reverting did.
-#[derive(Debug, Serialize)]
-struct RevertedDocument {
-    journal: String,
-    restored_count: u64,
-    /// Nanoseconds within which it has to be confirmed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    confirm_within_ns: Option<u64>,
 }
 
 impl RevertArgs {
     /// Does it.
-    pub fn run(self) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let options = Options::live()?;
         let journal = match self.journal {
             Some(journal) => journal,
             None => newest(&options)?,
         };
-        revert_and_print(&journal, self.allowed, &options, self.json)
+        revert_and_print(&journal, self.allowed, &options, out)
     }
 }
 
@@ -216,17 +189,15 @@ pub(in crate::verbs) fn revert_and_print(
     journal: &str,
     allowed: RevertAllowed,
     options: &Options,
-    json: bool,
+    out: &Output,
 ) -> Result<(), CommandError> {
+    out.state("reverting", None, || None);
     let Reverted { journal, restored_count } = Guard::new(allowed.into()).revert(journal, options)?;
     let waits = allowed.confirm_within().filter(|_| restored_count > 0);
-    if json {
-        let confirm_within_ns = waits.map(|within| within.0);
-        let document = RevertedDocument { journal, restored_count, confirm_within_ns };
-        return Ok(output::json(&document, true)?);
-    }
-    let settings = count(restored_count, "setting");
-    Ok(output::line(&match waits {
+    let confirm_within_ns = waits.map(|within| within.0);
+    let document = documents::Reverted { journal, restored_count, confirm_within_ns };
+    let (journal, settings) = (&document.journal, count(restored_count, "setting"));
+    Ok(out.result(&document, || match waits {
         None => format!("{settings} put back from journal {journal}"),
         Some(within) => format!(
             "{settings} put back from journal {journal}; the plan is in force again in {within} unless you run: \
@@ -265,41 +236,26 @@ pub(in crate::verbs) fn newest_with(
 
 /// List the journals of this host.
 #[derive(Debug, clap::Args)]
-pub struct HistoryArgs {
-    /// Print one JSON document
-    #[arg(long)]
-    json: bool,
-}
+pub struct HistoryArgs {}
 
 impl HistoryArgs {
     /// Does it.
-    pub fn run(self) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let entries = history(&Options::live()?)?;
-        if self.json {
-            return Ok(output::json(&entries, true)?);
-        }
-        Ok(output::line(&tune::history(&entries))?)
+        Ok(out.result(&entries, || tune::history(&entries))?)
     }
 }
 
 /// End what was interrupted: an unfinished apply is put back, an unfinished
 /// revert is finished.
 #[derive(Debug, clap::Args)]
-pub struct RecoverArgs {
-    /// Print one JSON document
-    #[arg(long)]
-    json: bool,
-}
+pub struct RecoverArgs {}
 
 impl RecoverArgs {
     /// Does it. A journal that could not be ended makes it end with exit code 8.
-    pub fn run(self) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let recovered = recover(&Options::live()?)?;
-        if self.json {
-            output::json(&recovered, true)?;
-        } else {
-            output::line(&tune::recovered(&recovered))?;
-        }
+        out.result(&recovered, || tune::recovered(&recovered))?;
         match recovered.iter().filter(|journal| journal.problem.is_some()).count() {
             0 => Ok(()),
             failed => Err(CommandError::Partial(format!("{} could not be ended", count(failed, "journal")))),

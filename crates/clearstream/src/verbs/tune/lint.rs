@@ -14,7 +14,7 @@ use super::goal;
 use crate::{
     exit::CommandError,
     files,
-    output::{self, Paint, tune},
+    output::{Output, Paint, tune},
 };
 
 /// Look for mistakes in the settings of this host, of a captured one, or in a
@@ -54,17 +54,14 @@ pub struct Showing {
     /// Leave out the findings that this file lists, one id in each line
     #[arg(long, value_name = "FILE")]
     mute_file: Option<PathBuf>,
-    /// Print one JSON document
-    #[arg(long, conflicts_with = "sarif")]
-    json: bool,
     /// Print SARIF 2.1.0, for code review systems
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["json", "json_stream"])]
     sarif: bool,
 }
 
 impl LintArgs {
     /// Does it. Findings of severity error end with exit code 8.
-    pub fn run(self) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let goal = match (self.rate, self.rtt) {
             (Some(rate), Some(rtt)) => Some(goal(rate, rtt, self.flows)?),
             _ => None,
@@ -75,7 +72,7 @@ impl LintArgs {
         if self.file.is_some() && self.from.is_some() {
             report = of_given_lines(report, &state);
         }
-        self.showing.show(&report, "clearstream tune lint")
+        self.showing.show(&report, "clearstream tune lint", out)
     }
 
     fn state(&self) -> Result<HostState, CommandError> {
@@ -117,13 +114,14 @@ impl Showing {
     }
 
     /// Prints the findings. Those of severity error end with exit code 8.
-    pub fn show(&self, report: &LintReport, tool: &str) -> Result<(), CommandError> {
+    pub fn show(&self, report: &LintReport, tool: &str, out: &Output) -> Result<(), CommandError> {
         if self.sarif {
-            output::json(&sarif(report, tool), true)?;
-        } else if self.json {
-            output::json(report, true)?;
+            out.foreign(&sarif(report, tool))?;
         } else {
-            output::line(&tune::findings(report, Paint::for_stdout()))?;
+            for finding in &report.findings {
+                out.finding(&finding.id, &finding.message, || None);
+            }
+            out.result(report, || tune::findings(report, Paint::for_stdout()))?;
         }
         let error_count =
             report.findings.iter().filter(|finding| finding.severity == Severity::Error).count();

@@ -11,7 +11,7 @@ use super::{goal, render};
 use crate::{
     exit::CommandError,
     files,
-    output::{self, Paint, tune},
+    output::{self, Output, Paint, tune},
 };
 
 /// From this round trip on a path is taken for a wide-area one.
@@ -40,16 +40,13 @@ pub struct PlanArgs {
     #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
     /// Write files that are read at boot: sysctl.d, networkmanager, networkd, udev, tuned, ansible or shell
-    #[arg(long = "as", value_name = "FORMAT", requires = "out", conflicts_with = "json", value_parser = render::format)]
+    #[arg(long = "as", value_name = "FORMAT", requires = "out", value_parser = render::format)]
     format: Option<Format>,
-    /// Print the plan as one JSON document
-    #[arg(long)]
-    json: bool,
 }
 
 impl PlanArgs {
     /// Does it.
-    pub fn run(self) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let goal = goal(self.rate, self.rtt, self.flows)?;
         let profile = self.profile.unwrap_or(if self.rtt >= WAN_FROM { Profile::Wan } else { Profile::Lan });
         let state = match &self.from {
@@ -58,21 +55,22 @@ impl PlanArgs {
         };
         let plan = recommend(&state, &goal, profile);
         if let (Some(format), Some(folder)) = (self.format, &self.out) {
-            output::line(&tune::plan(&plan, Paint::for_stdout()))?;
-            output::line("")?;
-            return render::write_files(&plan, format, folder);
+            if out.is_human() {
+                output::line(&tune::plan(&plan, Paint::for_stdout()))?;
+                output::line("")?;
+            }
+            return render::write_files(&plan, format, folder, out);
         }
         if let Some(path) = &self.out {
             let text = serde_json::to_string_pretty(&plan).map_err(std::io::Error::other)?;
             files::write(path, &(text + "\n"))?;
         }
-        if self.json {
-            return Ok(output::json(&plan, true)?);
-        }
-        output::line(&tune::plan(&plan, Paint::for_stdout()))?;
-        if let Some(path) = &self.out {
-            output::line(&format!("\nplan written: clearstream tune apply {}", path.display()))?;
-        }
-        Ok(())
+        Ok(out.result(&plan, || {
+            let text = tune::plan(&plan, Paint::for_stdout());
+            match &self.out {
+                Some(path) => format!("{text}\n\nplan written: clearstream tune apply {}", path.display()),
+                None => text,
+            }
+        })?)
     }
 }

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use clearstream_plan::{Format, render};
 use clearstream_schema::plan::Plan;
 
+use super::documents::{LeftOut, RenderedFile, RenderedPlan};
 use crate::{
     exit::CommandError,
     files,
-    output::{self, tune},
+    output::{self, Output, tune},
 };
 
 /// Write a plan as files of the operator's system, so that it is there after
@@ -28,8 +29,8 @@ pub struct RenderArgs {
 
 impl RenderArgs {
     /// Does it.
-    pub fn run(self) -> Result<(), CommandError> {
-        write_files(&super::change::read_plan(&self.plan)?, self.format, &self.out)
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
+        write_files(&super::change::read_plan(&self.plan)?, self.format, &self.out, out)
     }
 }
 
@@ -43,8 +44,14 @@ pub(super) fn format(text: &str) -> Result<Format, String> {
 }
 
 /// Writes the files and says what is in none of them, which ends with exit code 8.
-pub(super) fn write_files(plan: &Plan, format: Format, folder: &Path) -> Result<(), CommandError> {
+pub(super) fn write_files(
+    plan: &Plan,
+    format: Format,
+    folder: &Path,
+    out: &Output,
+) -> Result<(), CommandError> {
     let rendered = render(plan, format);
+    let mut files = Vec::new();
     for file in &rendered.files {
         let path = folder.join(file.path.trim_start_matches('/'));
         if let Some(parent) = path.parent() {
@@ -55,13 +62,24 @@ pub(super) fn write_files(plan: &Plan, format: Format, folder: &Path) -> Result<
             })?;
         }
         files::write_with_mode(&path, &file.text, file.mode)?;
-        output::line(&format!("{}  (belongs at {})", path.display(), file.path))?;
+        files.push(RenderedFile { path: path.display().to_string(), belongs_at: file.path.clone() });
+    }
+    let left_out = rendered.left_out.iter().map(|left_out| LeftOut {
+        setting: tune::setting(&left_out.setting),
+        reason: left_out.reason.clone(),
+    });
+    let document = RenderedPlan { files, left_out: left_out.collect() };
+    out.document(&document)?;
+    if out.is_human() {
+        for file in &document.files {
+            output::line(&format!("{}  (belongs at {})", file.path, file.belongs_at))?;
+        }
+        for left_out in &document.left_out {
+            output::line(&format!("left out: {}: {}", left_out.setting, left_out.reason))?;
+        }
     }
     if rendered.left_out.is_empty() {
         return Ok(());
-    }
-    for left_out in &rendered.left_out {
-        output::line(&format!("left out: {}: {}", tune::setting(&left_out.setting), left_out.reason))?;
     }
     Err(CommandError::Partial(format!(
         "{} of {} steps cannot be said in this format: take another one for them",

@@ -334,6 +334,7 @@ impl<'a> Watch<'a> {
     }
 
     fn send(&mut self, way: usize, probe: Probe) {
+        tracing::trace!(way, target = probe.target, gateway = probe.gateway, round = probe.round, "probe");
         let at = &self.config.ways[way];
         let (Some(to), Some(gateway)) = (at.candidates.get(probe.target), at.gateways.get(probe.gateway))
         else {
@@ -372,6 +373,7 @@ impl<'a> Watch<'a> {
         let wanted = self.wanted();
         match self.kernel.put(&wanted) {
             Ok(changes) => {
+                tracing::debug!(changed = ?changes.changed, missing = ?changes.missing, "next hops");
                 let missing = changes.missing.join(", ");
                 let was_unsettled = std::mem::replace(&mut self.unsettled, !changes.missing.is_empty());
                 if self.unsettled {

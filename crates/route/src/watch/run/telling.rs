@@ -51,6 +51,10 @@ impl Watch<'_> {
     }
 
     pub(super) fn tell(&mut self, event: WatchEventKind) {
+        match &event {
+            WatchEventKind::Failed { message } => tracing::error!(message, "watch"),
+            event => tracing::info!(event = event.name(), gateway = event.changed_gateway(), "watch"),
+        }
         (self.on_event)(&WatchEvent {
             schema: WATCH_EVENT_SCHEMA.to_owned(),
             version: 1,

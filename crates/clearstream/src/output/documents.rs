@@ -1,0 +1,217 @@
+//! Every JSON document that the command prints, in one list. What is not in it
+//! cannot be printed: [`Document`] is implemented here and nowhere else, and
+//! [`Output`](super::Output) takes nothing else. The list makes the committed
+//! schemas too (`tests/schemas.rs`).
+
+use clearstream_schema::{
+    all_pairs::AllPairsSummary,
+    congestion::CongestionControls,
+    diagnosis::Diagnosis,
+    event::{ErrorDocument, Event},
+    fabric::FabricFile,
+    flow::{FlowSummary, Interval},
+    gateways::GatewaySummary,
+    host::HostReport,
+    hosts::HostsFile,
+    improvement::Improvement,
+    lab::LabFile,
+    message::MessageSummary,
+    place::{Placement, Ranking, SteeredPorts},
+    plan::{JournalEntry, Plan, Recovered, Verification},
+    probe::ProbeSummary,
+    proof::RouteProof,
+    rdma::{PingSummary, RdmaSample, RdmaSummary, VerbsSummary},
+    record::{RunDocument, TrialDocument},
+    route_plan::RoutePlan,
+    study::StudyFile,
+    tune::LintReport,
+    watch::{WatchEvent, WatchStatus},
+};
+use clearstream_study::{Comparison, PlanTable};
+use schemars::{JsonSchema, generate::SchemaSettings};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::verbs::{
+    cc::CcChange,
+    flow::FlowDocument,
+    lab::{LabDown, LabFaults, LabList, LabState},
+    pair::{Client, PairingChange},
+    rdma::{PingDocument, RdmaDocument},
+    study::{StudyEnd, StudyList},
+    tune::{Applied, Confirmed, RenderedPlan, Reverted},
+};
+
+/// A document with a name, a version and a committed schema.
+pub trait Document: Serialize + listed::Listed {
+    /// Its name, `clearstream.flow`.
+    const SCHEMA: &'static str;
+    /// Its version: readers of an older one have to be changed.
+    const VERSION: u32;
+    /// Where name and version are.
+    const KEYS: Keys;
+}
+
+/// Where a document has the keys `schema` and `version`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keys {
+    /// In its type.
+    Own,
+    /// Put before its keys when it is printed.
+    Added,
+    /// Nowhere: a list without an object around it.
+    Absent,
+}
+
+/// A document that has a committed schema.
+#[derive(Debug, Clone, Copy)]
+pub struct Published {
+    /// Its name, `clearstream.flow`.
+    pub schema: &'static str,
+    /// Its version.
+    pub version: u32,
+    /// Makes its JSON schema out of its type (draft 2020-12).
+    pub json_schema: fn() -> Value,
+}
+
+mod listed {
+    /// Only the list below implements it.
+    pub trait Listed {}
+}
+
+macro_rules! documents {
+    ($($schema:literal $version:literal $keys:ident $document:ty;)*) => {
+        $(
+            impl listed::Listed for $document {}
+            impl Document for $document {
+                const SCHEMA: &'static str = $schema;
+                const VERSION: u32 = $version;
+                const KEYS: Keys = Keys::$keys;
+            }
+        )*
+
+        /// What verbs print.
+        pub fn printed() -> Vec<Published> {
+            vec![$(Published {
+                schema: $schema,
+                version: $version,
+                json_schema: || match Keys::$keys {
+                    Keys::Added => {
+                        let mut schema = json_schema::<Named<$document>>();
+                        schema["title"] = $schema.into();
+                        schema
+                    }
+                    Keys::Own | Keys::Absent => json_schema::<$document>(),
+                },
+            }),*]
+        }
+    };
+}
+
+documents! {
+    "clearstream.applied" 1 Added Applied<'_>;
+    "clearstream.comparison" 1 Added Comparison;
+    "clearstream.confirmed" 1 Added Confirmed;
+    "clearstream.congestion-control-change" 1 Added CcChange<'_>;
+    "clearstream.congestion-controls" 1 Added CongestionControls;
+    "clearstream.diagnosis" 1 Own Diagnosis;
+    "clearstream.error" 1 Own ErrorDocument;
+    "clearstream.fabric" 1 Own FabricFile;
+    "clearstream.flow" 1 Added FlowDocument<'_>;
+    "clearstream.host" 1 Own HostReport;
+    "clearstream.improvement" 1 Own Improvement;
+    "clearstream.journals" 1 Absent Vec<JournalEntry>;
+    "clearstream.lab-down" 1 Added LabDown<'_>;
+    "clearstream.lab-faults" 1 Added LabFaults<'_>;
+    "clearstream.lab-list" 1 Added LabList<'_>;
+    "clearstream.lab-state" 1 Added LabState<'_>;
+    "clearstream.lint" 1 Own LintReport;
+    "clearstream.pairing-change" 1 Added PairingChange<'_>;
+    "clearstream.pairings" 1 Absent Vec<Client<'_>>;
+    "clearstream.message" 1 Added MessageSummary;
+    "clearstream.placement" 1 Own Placement;
+    "clearstream.plan" 1 Own Plan;
+    "clearstream.ports" 1 Own SteeredPorts;
+    "clearstream.probe" 1 Added ProbeSummary;
+    "clearstream.ranking" 1 Own Ranking;
+    "clearstream.rdma" 1 Added RdmaDocument<'_>;
+    "clearstream.rdma-ping" 1 Added PingDocument<'_>;
+    "clearstream.recovered" 1 Absent Vec<Recovered>;
+    "clearstream.rendered-plan" 1 Added RenderedPlan;
+    "clearstream.rendered-routes" 1 Added clearstream_route::render::Summary;
+    "clearstream.reverted" 1 Added Reverted;
+    "clearstream.route-plan" 1 Own RoutePlan;
+    "clearstream.route-proof" 1 Own RouteProof;
+    "clearstream.study-end" 1 Added StudyEnd<'_>;
+    "clearstream.study-list" 1 Added StudyList;
+    "clearstream.study-plan" 1 Added PlanTable;
+    "clearstream.verification" 1 Added Verification;
+    "clearstream.watch-event" 1 Own WatchEvent;
+    "clearstream.watch-status" 1 Own WatchStatus;
+    "clearstream.written" 1 Added Written<'_>;
+}
+
+/// Documents that stand in files, in records or in events.
+pub fn kept() -> Vec<Published> {
+    macro_rules! kept {
+        ($($schema:literal $version:literal $document:ty;)*) => {
+            vec![$(Published { schema: $schema, version: $version, json_schema: json_schema::<$document> }),*]
+        };
+    }
+    kept! {
+        "clearstream.all-pairs" 1 AllPairsSummary;
+        "clearstream.event" 1 Event;
+        "clearstream.flow-summary" 1 FlowSummary;
+        "clearstream.gateways" 1 GatewaySummary;
+        "clearstream.hosts" 1 HostsFile;
+        "clearstream.interval" 1 Interval;
+        "clearstream.lab" 1 LabFile;
+        "clearstream.message-summary" 1 MessageSummary;
+        "clearstream.probe-summary" 1 ProbeSummary;
+        "clearstream.rdma-ping-summary" 1 PingSummary;
+        "clearstream.rdma-sample" 1 RdmaSample;
+        "clearstream.rdma-summary" 1 RdmaSummary;
+        "clearstream.run" 2 RunDocument;
+        "clearstream.study" 1 StudyFile;
+        "clearstream.trial" 2 TrialDocument;
+        "clearstream.verbs-calls" 1 VerbsSummary;
+    }
+}
+
+/// Files that a verb wrote.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Written<'a> {
+    /// Their paths, as they were named.
+    pub files: &'a [String],
+}
+
+/// A document with its name and version before its keys.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Named<T> {
+    /// Name of the format.
+    schema: &'static str,
+    /// Version of the format.
+    version: u32,
+    #[serde(flatten)]
+    document: T,
+}
+
+/// The document as it is printed.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Printed<'a, T> {
+    Plain(&'a T),
+    Named(Named<&'a T>),
+}
+
+/// The document with the keys that its type lacks.
+pub(super) fn named<D: Document, T: Serialize>(document: &T) -> impl Serialize + '_ {
+    match D::KEYS {
+        Keys::Added => Printed::Named(Named { schema: D::SCHEMA, version: D::VERSION, document }),
+        Keys::Own | Keys::Absent => Printed::Plain(document),
+    }
+}
+
+fn json_schema<T: JsonSchema>() -> Value {
+    SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>().to_value()
+}

@@ -1,0 +1,146 @@
+//! The event: what happens while something runs, in one envelope for every
+//! workload, plan and daemon. `--json-stream` prints one per line; the last
+//! line is the result, or the error that there was instead.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{exit::ExitCode, flow::Notice};
+
+/// Name of the format of [`Event`].
+pub const EVENT_SCHEMA: &str = "clearstream.event";
+/// Name of the format of [`ErrorDocument`].
+pub const ERROR_SCHEMA: &str = "clearstream.error";
+
+/// One line of `--json-stream`. `R` is the verb's document, whose own `schema`
+/// and `version` say what it is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Event<R = Value> {
+    /// [`EVENT_SCHEMA`].
+    pub schema: String,
+    /// 1.
+    pub version: u32,
+    /// When it was reported, RFC 3339 in UTC.
+    pub time: String,
+    /// Name of the host that reports it.
+    pub host: String,
+    /// The verb, `flow` or `tune apply`; within a trial of a study the trial's workload.
+    pub workload: String,
+    /// Trial of a study, from 1; absent outside of trials.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trial: Option<u32>,
+    /// What happened.
+    #[serde(flatten)]
+    pub kind: EventKind<R>,
+}
+
+/// What happened: the keys `kind` and `payload`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", content = "payload", rename_all = "kebab-case")]
+pub enum EventKind<R = Value> {
+    /// Something began, ended, or is in another state.
+    State(State),
+    /// How far the work is.
+    Progress(Progress),
+    /// Part of a measurement, as the workload has it: the same document as a
+    /// line of the record's samples.
+    Interval(Value),
+    /// What to know before a number is believed.
+    Notice(Notice),
+    /// A conclusion.
+    Finding(Finding),
+    /// A setting of a host was changed.
+    Change(Change),
+    /// The last line of what ended with a document.
+    Result(R),
+    /// The last line of what ended without one.
+    Error(ErrorDocument),
+}
+
+/// A state that was entered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct State {
+    /// Stable kebab-case name: `ready`, `trial-started`, `listening`.
+    pub name: String,
+    /// Facts of it: a document of the verb or the workload.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<Value>,
+}
+
+/// How far the work is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Progress {
+    /// What is being done, for people.
+    pub step: String,
+    /// Time until everything is done, as it looks now.
+    pub left_ns: u64,
+}
+
+/// A conclusion; its evidence is in the result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Finding {
+    /// Stable name.
+    pub id: String,
+    /// One line for people.
+    pub message: String,
+}
+
+/// A setting that was changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Change {
+    /// The setting as an operator names it, `net.ipv4.tcp_wmem` or `eth0 mtu`; of a
+    /// watch the gateway, of `improve` the change's stable name.
+    pub setting: String,
+    /// Stable kebab-case name of what was done: `set`, `kept`, `reverted`, `out`.
+    pub action: String,
+    /// Facts of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<Value>,
+}
+
+/// Why a command ended without its document.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ErrorDocument {
+    /// [`ERROR_SCHEMA`].
+    pub schema: String,
+    /// 1.
+    pub version: u32,
+    /// The exit code of the command.
+    pub exit_code: u8,
+    /// Its name, kebab-case: `usage`, `peer-lost`.
+    pub name: String,
+    /// One line for people.
+    pub message: String,
+}
+
+impl ErrorDocument {
+    /// Of a command that ends with `code`.
+    pub fn new(code: ExitCode, message: String) -> Self {
+        let name = code.name().to_owned();
+        Self { schema: ERROR_SCHEMA.to_owned(), version: 1, exit_code: code as u8, name, message }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kind_and_payload_stand_beside_the_envelope() {
+        let event = Event {
+            schema: EVENT_SCHEMA.to_owned(),
+            version: 1,
+            time: "2024-01-01T00:00:00Z".to_owned(),
+            host: "dtn1".to_owned(),
+            workload: "study".to_owned(),
+            trial: Some(3),
+            kind: EventKind::<Value>::Progress(Progress { step: "flow".to_owned(), left_ns: 5 }),
+        };
+        let document = serde_json::to_value(&event).unwrap();
+        assert_eq!(document["kind"], "progress");
+        assert_eq!(document["payload"]["left_ns"], 5);
+        assert_eq!(document["trial"], 3);
+        assert_eq!(serde_json::from_value::<Event>(document).unwrap(), event);
+    }
+}
