@@ -65,7 +65,7 @@ impl TransferArgs {
         let summary = if self.to.is_some() || self.path.lab.is_some() {
             self.between_agents(operation, &stop)?
         } else {
-            self.from_here(operation, &stop)?
+            self.in_process(operation, &stop)?
         };
         if self.json {
             let document = RdmaDocument { schema: RDMA_SUMMARY_SCHEMA, version: 1, summary: &summary };
@@ -105,7 +105,7 @@ impl TransferArgs {
     }
 
     /// This process is the client of a server that listens, of ours or of perftest.
-    fn from_here(&self, operation: RdmaOperation, stop: &AtomicBool) -> Result<RdmaSummary, CommandError> {
+    fn in_process(&self, operation: RdmaOperation, stop: &AtomicBool) -> Result<RdmaSummary, CommandError> {
         if self.path.address.is_some() || self.path.pairing.is_some() || !self.path.ssh_options.is_empty() {
             return Err(CommandError::usage(
                 "--address, --pairing and --ssh-option are about agents: name the host with --to",
