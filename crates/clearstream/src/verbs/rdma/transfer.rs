@@ -62,7 +62,7 @@ impl TransferArgs {
         let summary = if self.to.is_some() || self.path.lab.is_some() || self.path.hosts.is_some() {
             self.between_agents(operation, &stop, out)?
         } else {
-            self.from_here(operation, &stop, out)?
+            self.in_process(operation, &stop, out)?
         };
         out.result(&RdmaDocument { summary: &summary }, || rdma::ending(&summary, Paint::for_stdout()))?;
         if summary.results.iter().any(|result| result.verified == Some(false)) {
@@ -93,7 +93,7 @@ impl TransferArgs {
     }
 
     /// This process is the client of a server that listens, of ours or of perftest.
-    fn from_here(
+    fn in_process(
         &self,
         operation: RdmaOperation,
         stop: &AtomicBool,

@@ -1,6 +1,8 @@
 //! A metric per cell, in rows: every trial as a dot, the median with its
 //! interval, published values beside it.
 
+use clearstream_schema::outcome::Unit;
+
 use super::{View, scaled};
 use crate::{
     format::level,
@@ -34,7 +36,8 @@ pub(super) fn draw(view: &View<'_>, size: Size) -> Svg {
     let (unit, factor) = scaled(view.metric.unit, highest);
     let y = Scale::Linear { domain: (0.0, cells.len() as f64), range: (0.0, 1.0) };
     let x = if lowest > 0.0 && highest / lowest > LOGARITHMIC_FROM {
-        let (scale, ticks) = logarithmic(view, (lowest / factor, highest / factor), factor, size.pick(9, 4));
+        let (scale, ticks) =
+            logarithmic(view.metric.unit, (lowest / factor, highest / factor), factor, size.pick(9, 4));
         (scale, ticks, "")
     } else {
         let (scale, ticks) = Scale::from_zero(highest / factor, size.pick(6, 4));
@@ -80,22 +83,34 @@ pub(super) fn draw(view: &View<'_>, size: Size) -> Svg {
     plot.svg
 }
 
-/// Ticks at powers of ten, at most `count`, each with a unit of its own.
-fn logarithmic(
-    view: &View<'_>,
-    (lowest, highest): (f64, f64),
-    factor: f64,
-    count: usize,
-) -> (Scale, Vec<Tick>) {
+/// An axis over a range, both in the stored unit divided by `factor`, with ticks
+/// at powers of ten of the stored unit: at most `count`, each with its own unit.
+fn logarithmic(unit: Unit, (lowest, highest): (f64, f64), factor: f64, count: usize) -> (Scale, Vec<Tick>) {
     let (low, high) = (lowest / 1.5, highest * 1.5);
-    // Powers of the stored unit, which values are divided by `factor` from.
     let first = (low * factor).log10().ceil() as i32;
     let last = (high * factor).log10().floor() as i32;
     let stride = usize::try_from(last - first + 1).unwrap_or(1).div_ceil(count).max(1);
     let ticks = (first..=last).step_by(stride).map(|power| {
         let value = 10f64.powi(power);
-        let (unit, scale) = view.metric.unit.scale_for(value);
-        (value / factor, format!("{} {unit}", (value / scale * 1e3).round() / 1e3))
+        let (name, scale) = unit.scale_for(value);
+        (value / factor, format!("{} {name}", (value / scale * 1e3).round() / 1e3))
     });
     (Scale::Logarithmic { domain: (low, high), range: (0.0, 1.0) }, ticks.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_over_decades_have_a_unit_each_and_are_not_too_many() {
+        // 120 ns to 305 ms, drawn in milliseconds.
+        let range = (120e-6, 305.0);
+        let (scale, ticks) = logarithmic(Unit::Nanoseconds, range, 1e6, 9);
+        let texts: Vec<&str> = ticks.iter().map(|(_, text)| text.as_str()).collect();
+        assert_eq!(texts, ["100 ns", "1 us", "10 us", "100 us", "1 ms", "10 ms", "100 ms"]);
+        assert!(ticks.iter().all(|(at, _)| (0.0..=1.0).contains(&scale.at(*at))));
+        assert!(scale.at(range.0) > 0.0 && scale.at(range.1) < 1.0, "with a margin");
+        assert_eq!(logarithmic(Unit::Nanoseconds, range, 1e6, 4).1.len(), 4);
+    }
 }
