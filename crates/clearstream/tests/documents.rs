@@ -60,13 +60,14 @@ repetitions = 1
 
 /// The rest in this order: the verb, its arguments (`TMP` is a folder, `ROOT`
 /// the source tree, `SERVER` a captured host), and the name of its document.
-const RUN: [(&str, &str, &str); 31] = [
+const RUN: [(&str, &str, &str); 32] = [
     ("cc list", "", "congestion-controls"),
     ("diagnose", "--from ROOT/fixtures/records/v1/clearstream-40ge", "diagnosis"),
     ("flow", "localhost -t 300ms --warm-up 100ms --interval 100ms", "flow"),
     ("inspect", "", "host"),
     ("inspect", "--capture TMP/here.tar.gz", "written"),
     ("lab list", "", "lab-list"),
+    ("message", "--to localhost --sizes 64B --duration 20ms --warm-up 5ms", "message"),
     ("pair create", "dtn9 --identity TMP/identity", "pairing-change"),
     ("pair list", "--identity TMP/identity", "pairings"),
     ("pair accept", "TMP/pairing.json", "pairing-change"),

@@ -81,7 +81,7 @@ fn check(reader: &Reader) {
         assert!(outcome.complete && !outcome.series.is_empty(), "{trial:?}");
         if trial.workload == "rdma" {
             let summary: RdmaSummary = outcome.detail(RDMA_SUMMARY_SCHEMA).unwrap().unwrap();
-            assert_valid("rdma", &serde_json::to_value(&summary).unwrap());
+            assert_valid("rdma-summary", &serde_json::to_value(&summary).unwrap());
             assert_eq!(outcome.headline().unwrap().value, summary.results[0].forward.goodput_bps);
             let settings: BTreeMap<&str, Option<&Value>> = outcome
                 .settings
@@ -141,7 +141,7 @@ fn root_both_ends_are_on_the_hosts_of_a_lab_and_the_interface_carries_what_is_co
     for (operation, sender, other) in [("write", "here", "there"), ("read", "there", "here")] {
         let before = (sent_bytes("rdmalab", sender), sent_bytes("rdmalab", other));
         let summary = &run(&arguments(operation)).json()["summary"];
-        assert_valid("rdma", summary);
+        assert_valid("rdma-summary", summary);
         let address = summary["effective"]["near"]["address"].as_str().unwrap();
         assert!(address.starts_with("10.0.0.1:"), "the client is on its host: {address}");
         let bytes = summary["results"][0]["forward"]["bytes"].as_u64().unwrap();
@@ -188,11 +188,11 @@ fn a_paired_daemon_serves_a_study_and_knows_where_its_controller_is() {
 
 #[test]
 fn agents_exclude_what_only_this_process_can_do() {
-    run(&["rdma", "write", "--lab", "two-hosts", "--local"]).refused(2, &["--lab excludes"]);
+    run(&["rdma", "write", "--lab", "two-hosts", "--local"]).refused(2, &["--lab and --hosts exclude"]);
     run(&["rdma", "write", "--pairing", "x", "--local"]).refused(2, &["name the host with --to"]);
     run(&["rdma", "write", "--to", "localhost", "--local"]).refused_by_usage("--local");
     let both = run(&["rdma", "send", "--to", "localhost", "--json", "-t", "50ms", "-O", "10ms"]).json();
-    assert_valid("rdma", &both["summary"]);
+    assert_valid("rdma-summary", &both["summary"]);
     run(&["rdma", "send", "--to", "localhost", "--core", "100000"]).refused(2, &["core 100000"]);
 }
 

@@ -137,6 +137,7 @@ fn reach(entry: &HostEntry, lab: Option<&RunningLab>) -> Result<(Peer, Option<Ip
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may end by panic")]
 mod tests {
     use super::*;
 
