@@ -27,6 +27,9 @@ const WAITS: f64 = 0.15;
 const HAS_WORK: f64 = 0.5;
 /// What others use of that core, of the time that the thread waits for it.
 const EXPLAINS: f64 = 0.4;
+/// Less than that of a core holds nothing up for long: short waits add up for other
+/// reasons, too.
+const MUCH: f64 = 0.3;
 /// What others use of all cores together when the machine is theirs.
 const HELD: f64 = 0.6;
 /// Share of its time that the hypervisor takes from a core.
@@ -139,7 +142,7 @@ fn is_held(facts: &Facts<'_>, part: &Part<'_>) -> bool {
     let here = own_core.max(load.foreign / cores);
     let waits = waits(part);
     let has_work = part.runnable() >= HAS_WORK;
-    let explains = waits >= WAITS && has_work && here >= (EXPLAINS * waits).max(own_beside(facts));
+    let explains = waits >= WAITS && has_work && here >= (EXPLAINS * waits).max(own_beside(facts)).max(MUCH);
     // A delay line of a lab needs cores as the flow's threads do.
     let waited_for = waits >= WAITS / 2.0 && (has_work || holds_back(facts, part));
     let delayed = waited_for || load.emulation > 0.0;

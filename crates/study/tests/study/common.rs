@@ -11,6 +11,7 @@ use clearstream_failover::{Failover, RoutesOver};
 use clearstream_flow::Flow;
 use clearstream_message::Message;
 use clearstream_probe::Probe;
+use clearstream_rdma::{Rdma, VerbsCalls};
 use clearstream_schema::{
     control::{Failure, FailureKind},
     flow::{FlowConfig, FlowSummary, Interval, Notice, SideInterval},
@@ -32,6 +33,8 @@ pub(crate) fn registry() -> Registry {
         .with(Inspect)
         .with(Failover)
         .with(Message)
+        .with(Rdma)
+        .with(VerbsCalls)
         .with_factor(RoutesOver)
 }
 
