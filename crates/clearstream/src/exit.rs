@@ -19,10 +19,10 @@ use clearstream_plan::PlanError;
 use clearstream_rdma::{AgentError, RdmaError};
 use clearstream_record::RecordError;
 use clearstream_report::ReportError;
-use clearstream_route::render::RenderError;
-use clearstream_route::watch::WatchError;
-use clearstream_route::wire::ProofError;
-use clearstream_route::{difference::DifferenceError, fabric::FabricError};
+use clearstream_route::{
+    difference::DifferenceError, fabric::FabricError, render::RenderError, watch::WatchError,
+    wire::ProofError,
+};
 use clearstream_schema::{
     ExitCode,
     control::{Failure, FailureKind},
