@@ -191,9 +191,7 @@ impl CommandError {
             },
             Self::Flow(error) => flow(error),
             Self::Message(error) => match error {
-                MessageError::Invalid(reason) | MessageError::Failed { failure: reason, .. } => {
-                    failure(reason)
-                }
+                MessageError::Invalid(it) | MessageError::Failed { failure: it, .. } => failure(it),
                 MessageError::Peer(error) => peer(error),
             },
             Self::Plan(error) => plan(error),

@@ -75,8 +75,8 @@ impl<'a> HostSet<'a> {
         Self::new(vec![client, server], lab)
     }
 
-    /// Adds addresses between single hosts. The first client and the first server use
-    /// theirs whoever asks for the address of one.
+    /// Adds addresses between single hosts. The first client and the first server get
+    /// the addresses between them.
     #[must_use]
     pub fn with_lanes(mut self, lanes: Lanes) -> Self {
         self.lanes = lanes;

@@ -1,6 +1,6 @@
 //! Diagnostics of agents and daemons: what `--log` or `CLEARSTREAM_LOG` asks
 //! for, on standard error. Results and events never go here. Nothing is
-//! logged unless it is asked for.
+//! logged unless it is requested.
 
 use std::{
     fmt,
@@ -26,7 +26,7 @@ use crate::exit::CommandError;
 /// Environment variable with the same text as `--log`.
 pub const VARIABLE: &str = "CLEARSTREAM_LOG";
 
-/// What was asked for, for the processes that this one starts.
+/// What was requested, for the processes that this one starts.
 static ASKED: OnceLock<String> = OnceLock::new();
 
 /// Starts the log that the option or the environment asks for.

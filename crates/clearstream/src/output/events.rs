@@ -1,5 +1,5 @@
 //! The one consumer of what a verb reports: a JSON line per event where a
-//! stream was asked for, else lines and a progress bar for people. Verbs report
+//! stream was requested, else lines and a progress bar for people. Verbs report
 //! once and do not know who looks.
 
 use std::{
@@ -66,7 +66,7 @@ impl Output {
     /// Rejects `--json` for what has no document: a daemon, a shell.
     ///
     /// # Errors
-    /// One is asked for.
+    /// One is requested.
     pub fn without_document(&self, what: &str) -> Result<(), CommandError> {
         if self.is_human() {
             return Ok(());

@@ -56,7 +56,7 @@ pub struct OutputArgs {
 }
 
 impl OutputArgs {
-    /// The format that was asked for.
+    /// The format that was requested.
     pub fn format(&self) -> Format {
         match (self.json, self.json_stream) {
             (true, _) => Format::Json,
