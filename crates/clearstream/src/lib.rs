@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+pub mod chosen_settings;
 pub mod endpoints;
 pub mod exit;
 pub mod files;

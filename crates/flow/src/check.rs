@@ -23,8 +23,8 @@ pub(crate) fn check(config: &FlowConfig) -> Result<(), Failure> {
     if !(1..=FLOWS_MAX).contains(&config.flows) {
         return wrong(format!("flows must be 1 to {FLOWS_MAX}, not {}", config.flows));
     }
-    if !(1..=TRANSFER_MAX).contains(&config.transfer.0) {
-        return wrong(format!("transfer must be 1B to 256MiB, not {}", config.transfer));
+    if !(1..=TRANSFER_MAX).contains(&config.transfer().0) {
+        return wrong(format!("transfer must be 1B to 256MiB, not {}", config.transfer()));
     }
     if config.bytes.is_none() && config.duration.0 == 0 {
         return wrong("duration must be longer than zero, as in 10s".to_owned());
@@ -146,7 +146,7 @@ mod tests {
         check(&udp()).unwrap();
         let slips: [(&str, FlowConfig); 19] = [
             ("flows", FlowConfig { flows: 0, ..base() }),
-            ("transfer", FlowConfig { transfer: ByteCount(0), ..base() }),
+            ("transfer", FlowConfig { transfer: Some(ByteCount(0)), ..base() }),
             ("duration", FlowConfig { duration: TimeSpan(0), ..base() }),
             ("bytes", FlowConfig { bytes: Some(ByteCount(0)), ..base() }),
             ("interval", FlowConfig { interval: TimeSpan(1), ..base() }),

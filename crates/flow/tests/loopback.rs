@@ -57,7 +57,7 @@ fn copy() {
 #[test]
 fn a_reader_that_rests_or_computes_is_slow_and_its_thread_tells() {
     let pause = Some(clearstream_schema::TimeSpan::from_millis(10));
-    let slow = FlowConfig { transfer: ByteCount(64 << 10), ..short() };
+    let slow = FlowConfig { transfer: Some(ByteCount(64 << 10)), ..short() };
     let run = |config: FlowConfig| {
         let (summary, intervals) = measure(&config).unwrap();
         assert!(summary.received_bytes > 0 && summary.goodput_bps < 60e6, "{}", summary.goodput_bps);

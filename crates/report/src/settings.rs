@@ -218,7 +218,7 @@ fn rows_of(summary: &FlowSummary, sender: &SocketSettings, receiver: &SocketSett
         ),
         same(
             "transfer size",
-            Some(bytes(asked.transfer.0 as f64)),
+            Some(bytes(asked.transfer().0 as f64)),
             "",
             Some(bytes(sender.transfer_bytes as f64)),
             Some(bytes(receiver.transfer_bytes as f64)),

@@ -101,9 +101,10 @@ pub struct FlowConfig {
     /// Time between samples
     #[cfg_attr(feature = "cli", arg(long, short = 'i', value_name = "TIME", default_value_t = FlowConfig::default().interval))]
     pub interval: TimeSpan,
-    /// Bytes of one write or read (its optimum moves with the last-level cache)
-    #[cfg_attr(feature = "cli", arg(long, short = 'l', value_name = "BYTES", default_value_t = FlowConfig::default().transfer))]
-    pub transfer: ByteCount,
+    /// Bytes of one write or read; its optimum moves with the caches (default: `flow` chooses by short trials, everything else takes 512KiB)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, short = 'l', value_name = "BYTES"))]
+    pub transfer: Option<ByteCount>,
     /// How bytes are handed to the kernel
     #[cfg_attr(feature = "cli", arg(long, value_enum, default_value_t = FlowConfig::default().method))]
     pub method: SendMethod,
@@ -214,7 +215,7 @@ impl Default for FlowConfig {
             bytes: None,
             warm_up: TimeSpan::from_seconds(1),
             interval: TimeSpan::from_seconds(1),
-            transfer: ByteCount(512 << 10),
+            transfer: None,
             method: SendMethod::Copy,
             receive: ReceiveMethod::Copy,
             window: None,
@@ -256,7 +257,15 @@ pub struct FlowOptionError {
     pub source: serde_json::Error,
 }
 
+/// Bytes of one write or read where nobody chose.
+const TRANSFER_DEFAULT: ByteCount = ByteCount(512 << 10);
+
 impl FlowConfig {
+    /// Bytes of one write or read.
+    pub fn transfer(&self) -> ByteCount {
+        self.transfer.unwrap_or(TRANSFER_DEFAULT)
+    }
+
     /// Source port of a flow at the client, where one is asked for.
     pub fn source_port_of(&self, flow: u32) -> Option<u16> {
         if let Some(ports) = &self.source_ports {

@@ -16,6 +16,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
+    chosen_settings::{self, CoreChoice, FlowChoice},
     endpoints::{Endpoints, PathArgs},
     exit::CommandError,
     interrupt,
@@ -32,6 +33,9 @@ pub struct FlowArgs {
     path: PathArgs,
     #[command(flatten)]
     config: FlowConfig,
+    /// Who chooses cores where no list names them
+    #[arg(long, value_enum, default_value_t = CoreChoice::default(), conflicts_with_all = ["sender_cores", "receiver_cores"])]
+    cores: CoreChoice,
 }
 
 /// A flow test as a whole.
@@ -42,6 +46,9 @@ pub struct FlowDocument<'a> {
     /// Every interval in order; absent at the end of a stream, which had them before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     intervals: Option<&'a [Interval]>,
+    /// Settings that were chosen because the command line left them open; absent where none were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    choice: Option<&'a FlowChoice>,
     /// Where steered flows landed; absent where none were steered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     steering: Option<&'a SteeringReport>,
@@ -62,7 +69,11 @@ impl FlowArgs {
         } else {
             (None, self.config.clone())
         };
+        let choice = chosen_settings::choose(&mut hosts, &config, self.cores, &stop)?;
+        let requested = config;
+        let config = choice.as_ref().map_or_else(|| requested.clone(), |choice| choice.applied(&requested));
         let mut view = View::new(out, &config);
+        view.chosen(choice);
         hosts.reset_delay_lines()?;
         let result = clearstream_flow::run_on(&mut hosts, &config, &stop, &mut |event| {
             if let (Some(steering), FlowEvent::Interval(interval)) = (&mut steering, &event) {
@@ -79,6 +90,7 @@ impl FlowArgs {
                 return Err(error.into());
             }
         };
+        summary.requested = requested;
         let steered = steering.and_then(|steering| steering.conclude(&self.config, &mut summary));
         view.delay_lines = hosts.delay_lines()?;
         summary.notices.extend(limit::notice(&view.delay_lines));
@@ -101,6 +113,7 @@ struct View<'a> {
     config: FlowConfig,
     intervals: Vec<Interval>,
     delay_lines: Vec<DelayLineStats>,
+    choice: Option<FlowChoice>,
     started: Instant,
     expected: Duration,
 }
@@ -112,9 +125,19 @@ impl<'a> View<'a> {
             config: config.clone(),
             intervals: Vec::new(),
             delay_lines: Vec::new(),
+            choice: None,
             started: Instant::now(),
             expected: config.warm_up.to_std() + config.duration.to_std(),
         }
+    }
+
+    /// Says which settings were chosen.
+    fn chosen(&mut self, choice: Option<FlowChoice>) {
+        if let Some(choice) = &choice {
+            let detail = || serde_json::json!(choice);
+            self.out.state("chosen", self.out.is_stream().then(detail), || Some(choice.text()));
+        }
+        self.choice = choice;
     }
 
     fn show(&mut self, event: FlowEvent) {
@@ -146,7 +169,8 @@ impl<'a> View<'a> {
 
     fn finish(&self, summary: &FlowSummary, steering: Option<&SteeringReport>) -> Result<(), CommandError> {
         let intervals = (!self.out.is_stream()).then_some(&self.intervals[..]);
-        let document = FlowDocument { summary, intervals, steering, delay_lines: &self.delay_lines };
+        let choice = self.choice.as_ref();
+        let document = FlowDocument { summary, intervals, choice, steering, delay_lines: &self.delay_lines };
         Ok(self.out.result(&document, || flow::summary(summary, Paint::for_stdout()))?)
     }
 }

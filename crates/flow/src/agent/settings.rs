@@ -38,7 +38,7 @@ pub(super) fn low_water(config: &FlowConfig, socket: &Socket) -> Option<u64> {
     let one_core = config.receiver_cores.is_some() && config.receiver_cores == config.sender_cores;
     let steady = config.pacing.is_none() && config.burst_flows == 0;
     (autotuned && fills && near && steady && !one_core)
-        .then_some(config.transfer.0 / 2)
+        .then_some(config.transfer().0 / 2)
         .filter(|bytes| *bytes > 1)
 }
 
@@ -72,7 +72,7 @@ pub(super) fn of_socket(
         receive_low_water_bytes: options::receive_low_water(socket).unwrap_or(1).into(),
         pinned_core: workers.iter().find_map(|worker| worker.pinned.as_ref()?.as_ref().ok().copied()),
         memory_node: workers.iter().find_map(|worker| worker.buffer.as_ref().ok().copied().flatten()),
-        transfer_bytes: datagrams.map_or(config.transfer.0, |datagrams| datagrams.batch as u64),
+        transfer_bytes: datagrams.map_or(config.transfer().0, |datagrams| datagrams.batch as u64),
         segment_bytes: match datagrams {
             Some(datagrams) => datagrams.size as u64,
             None => tcp_info::read(socket).map_or(0, |info| info.send_mss_bytes.into()),

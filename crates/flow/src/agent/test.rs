@@ -194,7 +194,7 @@ impl Test {
         Task {
             flow,
             way,
-            transfer: usize::try_from(config.transfer.0).unwrap_or(usize::MAX),
+            transfer: usize::try_from(config.transfer().0).unwrap_or(usize::MAX),
             limit: config.bytes.map(|bytes| bytes.0),
             core: cores::of_flow(list.as_ref(), flow),
             node: config.memory_node,
@@ -216,7 +216,7 @@ impl Test {
                 ),
             ),
             None => {
-                Failure::of_system(&format!("get memory for a transfer of {}", self.config.transfer), error)
+                Failure::of_system(&format!("get memory for a transfer of {}", self.config.transfer()), error)
             }
         })
     }

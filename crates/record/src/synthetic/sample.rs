@@ -164,7 +164,7 @@ impl<'a> Series<'a> {
                     congestion_control: Some("htcp".to_owned()),
                     receive_low_water_bytes: 1,
                     pinned_core: Some(core),
-                    transfer_bytes: self.config.transfer.0,
+                    transfer_bytes: self.config.transfer().0,
                     segment_bytes: 8948,
                     ..SocketSettings::default()
                 })

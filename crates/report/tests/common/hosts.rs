@@ -170,7 +170,7 @@ pub(crate) fn summary(goodput_bps: f64) -> FlowSummary {
         congestion_control: Some("cubic".to_owned()),
         receive_low_water_bytes: 1,
         pinned_core: core,
-        transfer_bytes: requested.transfer.0,
+        transfer_bytes: requested.transfer().0,
         segment_bytes: 8948,
         method: Some(requested.method),
         receive: Some(requested.receive),
