@@ -37,7 +37,7 @@ pub(crate) fn judge(facts: &Facts<'_>, verdict: Verdict) -> Verdict {
             | Cause::Loss { .. }
             | Cause::Policer { .. }
             | Cause::CongestionControl { .. }
-            | Cause::UnevenFlows { shared: SharedBy::Path, .. }
+            | Cause::UnevenFlows { shared: SharedBy::Path | SharedBy::Unknown, .. }
     );
     if !is_of_the_path {
         return verdict;

@@ -1,7 +1,8 @@
 //! What the experiments of a run say against a verdict.
 
 use clearstream_schema::{
-    diagnosis::{Cause, ExperimentKind, Finding},
+    diagnosis::{Cause, ExperimentKind, Finding, Role},
+    flow::FlowConfig,
     human::rate,
 };
 
@@ -11,6 +12,9 @@ use crate::{FlowObservation, facts::Facts};
 pub(crate) const BETTER: f64 = 1.25;
 /// The same where the requested flow was measured twice and both runs are below.
 pub(crate) const BETTER_THAN_TWO: f64 = 1.1;
+
+/// Without its limit a flow carries this many times as much at least.
+const REMOVAL_MIN: f64 = 1.05;
 
 /// The requested flow, in all its runs.
 fn is_the_same(kind: ExperimentKind) -> bool {
@@ -57,19 +61,94 @@ pub(crate) fn contradiction(facts: &Facts<'_>, finding: &Finding) -> Option<Stri
         )
     };
     match &finding.cause {
-        Cause::PathCapacity { .. } | Cause::Policer { .. } => steadier(facts).map(changed).or_else(|| {
-            let more = exceeding(facts)?;
-            Some(format!(
-                "{} carried {} over the same path where this flow had {}: the path is not full",
-                described(more, facts),
-                rate(more.goodput_bps()),
-                rate(best_asked_bps(facts))
-            ))
+        Cause::PathCapacity { .. } => {
+            steadier(facts).map(changed).or_else(|| not_full(facts, exceeding(facts)?))
+        }
+        // One flow alone leaves some of what a policer lets through.
+        Cause::Policer { rate_bps, .. } => steadier(facts).map(changed).or_else(|| {
+            not_full(facts, exceeding(facts).filter(|more| more.goodput_bps() > BETTER * rate_bps)?)
         }),
-        Cause::Cpu { .. } | Cause::InterruptCollision { .. } | Cause::Loss { .. } => {
-            steadier(facts).map(changed)
+        Cause::Cpu { .. } => steadier(facts).map(changed).or_else(|| faster_elsewhere(facts)),
+        Cause::Loss { .. } => steadier(facts).map(changed),
+        Cause::InterruptCollision { .. } => {
+            steadier(facts).map(changed).or_else(|| removed_in_vain(facts, &finding.cause))
         }
         Cause::SenderApplication { .. } if facts.config.burst_flows == 0 => steadier(facts).map(changed),
+        cause => removed_in_vain(facts, cause),
+    }
+}
+
+/// An experiment carried more over the same path.
+fn not_full(facts: &Facts<'_>, more: &FlowObservation) -> Option<String> {
+    Some(format!(
+        "{} carried {} over the same path where this flow had {}: the path is not full",
+        described(more, facts),
+        rate(more.goodput_bps()),
+        rate(best_asked_bps(facts))
+    ))
+}
+
+/// As many flows on another core did what "one core does no more" excludes.
+fn faster_elsewhere(facts: &Facts<'_>) -> Option<String> {
+    let kinds = [ExperimentKind::OtherReceiverCore, ExperimentKind::OtherSenderCore];
+    let more = kinds
+        .into_iter()
+        .filter_map(|kind| facts.experiment(kind))
+        .find(|flow| flow.goodput_bps() > BETTER * best_asked_bps(facts))?;
+    Some(format!(
+        "{} carried {} where this flow had {}: a core does more",
+        described(more, facts),
+        rate(more.goodput_bps()),
+        rate(best_asked_bps(facts))
+    ))
+}
+
+/// The experiment without the cause carried no more than the flow with it.
+fn removed_in_vain(facts: &Facts<'_>, cause: &Cause) -> Option<String> {
+    let kind = confirming(cause, facts.config)?;
+    let least = match kind {
+        ExperimentKind::WithoutWindow | ExperimentKind::WithoutPacing | ExperimentKind::WithoutPauses => {
+            REMOVAL_MIN
+        }
+        // The other core is no better one where the other end of the flow has it.
+        ExperimentKind::OtherReceiverCore if !matches!(cause, Cause::SharedCore { .. }) => 1.0,
+        ExperimentKind::OtherSenderCore => 1.0,
+        _ => return None,
+    };
+    let without = facts.experiment(kind)?;
+    let cores = |config: &FlowConfig| (config.sender_cores.clone(), config.receiver_cores.clone());
+    let (senders, receivers) = cores(&without.config);
+    let together = facts.one_machine && senders.is_some() && senders == receivers;
+    (!together && without.goodput_bps() < least * facts.goodput_bps).then(|| {
+        format!(
+            "{} carried {} where this flow had {}: that was not the limit",
+            described(without, facts),
+            rate(without.goodput_bps()),
+            rate(facts.goodput_bps)
+        )
+    })
+}
+
+/// The experiment that takes a cause away, or shows it once more.
+pub(crate) fn confirming(cause: &Cause, asked: &FlowConfig) -> Option<ExperimentKind> {
+    let explicit = asked.window.or(asked.send_buffer).or(asked.receive_buffer).is_some();
+    match cause {
+        Cause::ReceiverWindow { .. } | Cause::SendBuffer { .. } => {
+            explicit.then_some(ExperimentKind::WithoutWindow)
+        }
+        Cause::Pacing { by_socket: true, .. } => Some(ExperimentKind::WithoutPacing),
+        Cause::ReceiverApplication { .. } => {
+            asked.receiver_pause.or(asked.receiver_work).map(|_| ExperimentKind::WithoutPauses)
+        }
+        Cause::SenderApplication { .. } => (asked.burst_flows > 0).then_some(ExperimentKind::WithoutPauses),
+        Cause::InterruptCollision { .. }
+        | Cause::SharedCore { .. }
+        | Cause::NumaRemote { role: Role::Receiver, .. } => Some(ExperimentKind::OtherReceiverCore),
+        Cause::NumaRemote { .. } => Some(ExperimentKind::OtherSenderCore),
+        Cause::StillRamping { .. } => Some(ExperimentKind::Longer),
+        Cause::Contention { .. } => Some(ExperimentKind::Again),
+        // Losses of a policer stay when there are more flows, and the sum too.
+        Cause::Loss { .. } => Some(ExperimentKind::SeveralFlows),
         _ => None,
     }
 }

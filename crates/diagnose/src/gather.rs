@@ -24,7 +24,7 @@ use clearstream_workload::{HostSet, TrialError};
 use crate::{
     Evidence, FlowObservation,
     causes::other_congestion_control,
-    experiments::{BETTER_THAN_TWO, exceeding, name},
+    experiments::{BETTER_THAN_TWO, confirming, exceeding, name},
     explain,
     facts::Facts,
     suggestions::variant,
@@ -275,31 +275,6 @@ fn may_be_the_congestion_control(cause: &Cause) -> bool {
             | Cause::ReceiverApplication { .. }
             | Cause::StillRamping { .. }
     )
-}
-
-fn confirming(cause: &Cause, asked: &FlowConfig) -> Option<ExperimentKind> {
-    let explicit = asked.window.or(asked.send_buffer).or(asked.receive_buffer).is_some();
-    match cause {
-        Cause::ReceiverWindow { .. } | Cause::SendBuffer { .. } => {
-            explicit.then_some(ExperimentKind::WithoutWindow)
-        }
-        Cause::Pacing { by_socket: true, .. } => Some(ExperimentKind::WithoutPacing),
-        Cause::ReceiverApplication { .. } => {
-            asked.receiver_pause.or(asked.receiver_work).map(|_| ExperimentKind::WithoutPauses)
-        }
-        Cause::SenderApplication { .. } => (asked.burst_flows > 0).then_some(ExperimentKind::WithoutPauses),
-        Cause::InterruptCollision { .. }
-        | Cause::SharedCore { .. }
-        | Cause::NumaRemote { role: clearstream_schema::diagnosis::Role::Receiver, .. } => {
-            Some(ExperimentKind::OtherReceiverCore)
-        }
-        Cause::NumaRemote { .. } => Some(ExperimentKind::OtherSenderCore),
-        Cause::StillRamping { .. } => Some(ExperimentKind::Longer),
-        Cause::Contention { .. } => Some(ExperimentKind::Again),
-        // Losses of a policer stay when there are more flows, and the sum too.
-        Cause::Loss { .. } => Some(ExperimentKind::SeveralFlows),
-        _ => None,
-    }
 }
 
 impl Session<'_, '_> {

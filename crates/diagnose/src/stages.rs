@@ -107,7 +107,7 @@ fn limiting(facts: &Facts<'_>, cause: &Cause) -> Option<StageName> {
         Cause::PathMtu { .. }
         | Cause::PathCapacity { .. }
         | Cause::Policer { .. }
-        | Cause::UnevenFlows { shared: SharedBy::Path, .. } => StageName::Path,
+        | Cause::UnevenFlows { shared: SharedBy::Path | SharedBy::Unknown, .. } => StageName::Path,
         Cause::UnevenFlows { shared: SharedBy::SenderCore(_), .. } => StageName::SenderCpu,
         Cause::UnevenFlows { shared: SharedBy::ReceiverCore(_), .. } | Cause::SharedCore { .. } => {
             StageName::ReceiverCpu

@@ -131,7 +131,7 @@ impl Network {
     fn build(file: &LabFile, folder: &Folder) -> Result<Self, LabError> {
         folder.create()?;
         let hosts_file = folder.hosts();
-        clearstream_sys::file::replace(&hosts_file, hosts_text(file).as_bytes())
+        clearstream_sys::file::replace_without_sync(&hosts_file, hosts_text(file).as_bytes())
             .map_err(LabError::file("write", &hosts_file))?;
         let start = |host: &LabHost| Node::start(&host.name, &hosts_file);
         let mut nodes = file.hosts.iter().map(start).collect::<Result<Vec<Node>, LabError>>()?;

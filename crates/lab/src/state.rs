@@ -166,7 +166,7 @@ impl Folder {
         let path = self.state();
         let text = serde_json::to_string_pretty(state)
             .map_err(|error| LabError::file("write", &path)(io::Error::other(error)))?;
-        file::replace(&path, text.as_bytes()).map_err(LabError::file("write", &path))
+        file::replace_without_sync(&path, text.as_bytes()).map_err(LabError::file("write", &path))
     }
 
     pub(crate) fn remove(&self) -> Result<(), LabError> {

@@ -54,6 +54,16 @@ pub fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     replace_with(path, None, |file| file.write_all(contents))
 }
 
+/// As [`replace`], for state that does not outlive the boot: readers see the old
+/// contents or the new ones, and nothing waits for the disk (milliseconds per file
+/// where `/run` is no tmpfs).
+///
+/// # Errors
+/// As [`replace`].
+pub fn replace_without_sync(path: &Path, contents: &[u8]) -> io::Result<()> {
+    exchange(path, None, false, |file| file.write_all(contents))
+}
+
 /// As [`replace`], with what `write` writes, and with this mode (else that of
 /// the old file, or the default for a new one).
 ///
@@ -64,6 +74,15 @@ pub fn replace_with<E: From<io::Error>>(
     mode: Option<u32>,
     write: impl FnOnce(&mut File) -> Result<(), E>,
 ) -> Result<(), E> {
+    exchange(path, mode, true, write)
+}
+
+fn exchange<E: From<io::Error>>(
+    path: &Path,
+    mode: Option<u32>,
+    sync: bool,
+    write: impl FnOnce(&mut File) -> Result<(), E>,
+) -> Result<(), E> {
     let Some(target) = regular_target(path)? else {
         return write(&mut OpenOptions::new().write(true).open(path)?);
     };
@@ -72,7 +91,9 @@ pub fn replace_with<E: From<io::Error>>(
     let fill = || -> Result<(), E> {
         write(&mut file)?;
         take_over_attributes(&file, &target, mode)?;
-        file.sync_all()?;
+        if sync {
+            file.sync_all()?;
+        }
         Ok(fs::rename(&draft, &target)?)
     };
     if let Err(error) = fill() {
@@ -80,7 +101,9 @@ pub fn replace_with<E: From<io::Error>>(
         let _ = fs::remove_file(&draft);
         return Err(error);
     }
-    sync_entries(folder);
+    if sync {
+        sync_entries(folder);
+    }
     Ok(())
 }
 

@@ -41,8 +41,10 @@ pub struct Cli {
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 internal fault, 2 usage, 3 host unreachable, 4 refused, \
 5 unsupported here, 6 peer lost, 7 file, 8 partly done, 9 name taken or unknown, 130 interrupted.";
 
-/// The verbs.
+/// The verbs. Options of a verb are built when it is called: all of them together
+/// are most of the time that a start takes, and a lab starts five of these programs.
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub enum Verb {
     /// Describe a host: NUMA, PCIe, NICs, interrupts, kernel
     Inspect(inspect::InspectArgs),

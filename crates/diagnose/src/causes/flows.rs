@@ -14,9 +14,14 @@ use crate::{
 /// Loss of a flow that counts.
 const LOSS: f64 = 1e-4;
 
-/// Some of the flows asked for share a slow leg or core.
+/// Some of the requested flows are slow, which is a finding whatever they share.
+/// Flows that send in bursts are slower on request.
 pub(super) fn uneven(facts: &Facts<'_>) -> Option<Finding> {
-    finding(facts)
+    if facts.config.burst_flows > 0 {
+        return None;
+    }
+    let (slow, fast) = divided(&facts.each)?;
+    Some(finding(facts, &slow, &fast, shared(&slow, &fast).unwrap_or(SharedBy::Unknown)))
 }
 
 /// One flow was slow, and of several some are as slow and others are not: it
@@ -28,7 +33,8 @@ pub(super) fn uneven_experiment(facts: &Facts<'_>) -> Option<Finding> {
     let own = facts.goodput_bps / facts.flow_count;
     let as_slow = own < 3.0 * middle(&slow, |flow| flow.goodput_bps);
     let slower = own < 0.3 * middle(&fast, |flow| flow.goodput_bps);
-    (as_slow && slower).then(|| finding(&several)).flatten()
+    let shared = shared(&slow, &fast)?;
+    (as_slow && slower).then(|| finding(&several, &slow, &fast, shared))
 }
 
 fn middle(flows: &[&EachFlow], of: fn(&EachFlow) -> f64) -> f64 {
@@ -56,22 +62,23 @@ fn shared(slow: &[&EachFlow], fast: &[&EachFlow]) -> Option<SharedBy> {
         .or_else(|| (rtts.0 >= 2.0 * rtts.1).then_some(SharedBy::Path))
 }
 
-fn finding(facts: &Facts<'_>) -> Option<Finding> {
-    let (slow, fast) = divided(&facts.each)?;
-    let shared = shared(&slow, &fast)?;
+fn finding(facts: &Facts<'_>, slow: &[&EachFlow], fast: &[&EachFlow], shared: SharedBy) -> Finding {
     let numbers: Vec<u32> = slow.iter().map(|flow| flow.number).collect();
-    let rates = (middle(&slow, |flow| flow.goodput_bps), middle(&fast, |flow| flow.goodput_bps));
+    let rates = (middle(slow, |flow| flow.goodput_bps), middle(fast, |flow| flow.goodput_bps));
     let common = match shared {
         SharedBy::Path => format!(
             "the slow ones share a leg of the path (round trip {} against {}, {:.3} % lost against {:.3} %)",
-            time(middle(&slow, |flow| flow.rtt_ns) as u64),
-            time(middle(&fast, |flow| flow.rtt_ns) as u64),
-            100.0 * middle(&slow, |flow| flow.loss_ratio),
-            100.0 * middle(&fast, |flow| flow.loss_ratio)
+            time(middle(slow, |flow| flow.rtt_ns) as u64),
+            time(middle(fast, |flow| flow.rtt_ns) as u64),
+            100.0 * middle(slow, |flow| flow.loss_ratio),
+            100.0 * middle(fast, |flow| flow.loss_ratio)
         ),
         SharedBy::SenderCore(core) => format!("the slow ones share core {core} of {}", facts.sender.name()),
         SharedBy::ReceiverCore(core) => {
             format!("the slow ones share core {core} of {}", facts.receiver.name())
+        }
+        SharedBy::Unknown => {
+            "neither a core, nor delay or loss, tells the slow ones from the others".to_owned()
         }
     };
     let what = match shared {
@@ -79,8 +86,11 @@ fn finding(facts: &Facts<'_>) -> Option<Finding> {
             "compare the equal-cost legs of the path: their rates, queues and losses; a slow one takes every flow that is hashed to it"
         }
         SharedBy::SenderCore(_) | SharedBy::ReceiverCore(_) => "give each flow a core of its own",
+        SharedBy::Unknown => {
+            "repeat with other source ports: flows that stay slow by their number have a core or a queue in common, flows that stay slow by their ports a leg of the path"
+        }
     };
-    Some(Finding {
+    Finding {
         sentence: format!(
             "uneven flows: {} of {} have {} each and the others {}; {common}",
             slow.len(),
@@ -109,5 +119,5 @@ fn finding(facts: &Facts<'_>) -> Option<Finding> {
             ),
         ],
         remedies: vec![Remedy::Physical { what: what.to_owned() }],
-    })
+    }
 }

@@ -47,7 +47,8 @@ fn explained(facts: &Facts<'_>) -> Option<Finding> {
     };
     // Lost bytes count a burst by its segments, samples with losses count what
     // came within one as one: the truth lies between.
-    let (lowest, highest) = (bound_of(loss), bound_of(facts.loss_event_ratio().max(RESENT_MIN)));
+    let events = facts.loss_event_ratio().max(RESENT_MIN);
+    let (lowest, highest) = (bound_of(loss), bound_of(events));
     let (bound, model) = if lowest.0 >= facts.goodput_bps { lowest } else { highest };
     let bound = if lowest.0 < facts.goodput_bps { bound.min(facts.goodput_bps).max(lowest.0) } else { bound };
     let held = facts.medians.window_fill >= 0.7 || facts.medians.not_sent > facts.medians.in_flight;
@@ -62,6 +63,9 @@ fn explained(facts: &Facts<'_>) -> Option<Finding> {
         LossModel::Cubic => formulas::cubic_loss_ratio(mss, rtt, goal / facts.flow_count),
     };
     let formula = match model {
+        _ if lowest.0 < facts.goodput_bps => {
+            "the higher of MSS / rtt * 1.22 / sqrt(p) and 1.054 * rtt^0.75 / p^0.75 segments"
+        }
         LossModel::Mathis => "Mathis: MSS / rtt * 1.22 / sqrt(p)",
         LossModel::Cubic => "CUBIC: 1.054 * rtt^0.75 / p^0.75 segments",
     };
@@ -81,7 +85,16 @@ fn explained(facts: &Facts<'_>) -> Option<Finding> {
             } else {
                 "without a queue to overflow"
             },
-            rate(bound),
+            if lowest.0 >= facts.goodput_bps {
+                rate(lowest.0)
+            } else {
+                format!(
+                    "{} one by one, and {} in bursts of one loss event each ({:.4} %)",
+                    rate(lowest.0),
+                    rate(highest.0),
+                    events * 100.0
+                )
+            },
             goal_words(facts),
             tolerable * 100.0
         ),

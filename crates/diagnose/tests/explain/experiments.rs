@@ -3,7 +3,7 @@
 use clearstream_diagnose::{Evidence, explain};
 use clearstream_schema::{
     BitRate, ByteCount,
-    diagnosis::{Cause, Diagnosis, ExperimentKind, Remedy, SharedBy, Verdict},
+    diagnosis::{Cause, Diagnosis, ExperimentKind, Finding, Remedy, SharedBy, Verdict},
     flow::FlowConfig,
 };
 
@@ -248,4 +248,161 @@ fn what_may_be_gained_is_what_was_reached_and_what_the_line_allows() {
     evidence.server.kernel.sysctls.clear();
     let diagnosis = explain(&evidence);
     assert_eq!((diagnosis.gain, diagnosis.gain_bound_bps), (None, None));
+}
+
+fn refuted(diagnosis: &Diagnosis, verdict: impl Fn(&Cause) -> bool, words: &str) {
+    match &diagnosis.primary {
+        Verdict::Found(finding) => assert!(!verdict(&finding.cause), "{finding:?}"),
+        Verdict::Unknown { because, .. } => assert!(because.contains(words), "{because}"),
+    }
+}
+
+/// Half of the advertised window is full, and the kernel says that it limits.
+fn window(config: FlowConfig) -> Shown {
+    Shown { window_limited: 1.0, offered: 2 << 20, unacked: 230, config, ..Shown::default() }
+}
+
+#[test]
+fn a_removal_that_changes_nothing_refutes_its_cause() {
+    let explicit = FlowConfig { window: Some(ByteCount(2 << 20)), ..FlowConfig::default() };
+    let shown = window(explicit);
+    let is_window = |cause: &Cause| matches!(cause, Cause::ReceiverWindow { .. });
+    assert!(is_window(&found(&with(&shown, &[])).cause));
+    let without = |goodput_bps| Shown { goodput_bps, config: FlowConfig::default(), ..shown.clone() };
+    let faster = with(&shown, &[(ExperimentKind::WithoutWindow, &without(3e9))]);
+    assert!(is_window(&found(&faster).cause));
+    let same = with(&shown, &[(ExperimentKind::WithoutWindow, &without(1e9))]);
+    refuted(&same, is_window, "without an explicit window carried 1.00 Gb/s");
+
+    let paced = FlowConfig { pacing: Some(BitRate(1_000_000_000)), ..FlowConfig::default() };
+    let shown = Shown { max_pacing: Some(1_000_000_000), config: paced, ..Shown::default() };
+    let is_pacing = |cause: &Cause| matches!(cause, Cause::Pacing { .. });
+    assert!(is_pacing(&found(&with(&shown, &[])).cause));
+    let same = Shown { max_pacing: None, config: FlowConfig::default(), ..shown.clone() };
+    refuted(&with(&shown, &[(ExperimentKind::WithoutPacing, &same)]), is_pacing, "without pacing carried");
+}
+
+/// A reader on the core of its interrupts.
+fn collision() -> Shown {
+    Shown {
+        goodput_bps: 10e9,
+        rtt_ns: 200_000,
+        min_rtt_ns: 50_000,
+        reader: (0.7, 0.25, 0.01),
+        incoming_core: 1,
+        reader_core_busy: (0.99, 0.4),
+        unacked: 10,
+        window: 500,
+        buffer_fill: 0.1,
+        ..Shown::default()
+    }
+}
+
+#[test]
+fn a_reader_that_gains_nothing_elsewhere_had_no_collision() {
+    let is_collision = |cause: &Cause| matches!(cause, Cause::InterruptCollision { .. });
+    let moved = |goodput_bps| Shown {
+        goodput_bps,
+        config: FlowConfig { receiver_cores: Some("2".parse().unwrap()), ..FlowConfig::default() },
+        reader_core: 2,
+        reader_core_busy: (0.7, 0.0),
+        ..collision()
+    };
+    let gained = with(&collision(), &[(ExperimentKind::OtherReceiverCore, &moved(13e9))]);
+    assert!(is_collision(&found(&gained).cause));
+    let same = with(&collision(), &[(ExperimentKind::OtherReceiverCore, &moved(9.8e9))]);
+    refuted(&same, is_collision, "on another core carried 9.80 Gb/s");
+}
+
+#[test]
+fn a_collision_with_a_queue_in_front_of_it_is_no_full_path() {
+    // Packets wait for the core that processes them and reads, too.
+    let queued = Shown { unacked: 480, not_sent: 4 << 20, ..collision() };
+    let diagnosis = with(&queued, &[]);
+    assert!(matches!(found(&diagnosis).cause, Cause::InterruptCollision { core: 1, .. }));
+}
+
+#[test]
+fn a_core_that_did_more_meanwhile_refutes_what_one_core_does() {
+    let shown = Shown {
+        goodput_bps: 5.37e9,
+        rtt_ns: 90_000,
+        min_rtt_ns: 30_000,
+        busy: 0.6,
+        unacked: 0,
+        window: 3729,
+        buffer_fill: 0.1,
+        one_machine: true,
+        writer: (0.99, 0.01, 0.02),
+        reader: (0.6, 0.05, 0.02),
+        ..Shown::default()
+    };
+    let is_cpu = |cause: &Cause| matches!(cause, Cause::Cpu { .. });
+    assert!(is_cpu(&found(&with(&shown, &[])).cause));
+    let faster = Shown { goodput_bps: 9.4e9, ..shown.clone() };
+    refuted(&with(&shown, &[(ExperimentKind::Again, &faster)]), is_cpu, "changed meanwhile");
+    let elsewhere = with(&shown, &[(ExperimentKind::OtherSenderCore, &faster)]);
+    refuted(&elsewhere, is_cpu, "a core does more");
+}
+
+#[test]
+fn uneven_flows_that_share_nothing_are_a_finding() {
+    let fast = Shown { goodput_bps: 10e9, ..Shown::default() };
+    let slow = Shown { goodput_bps: 0.1e9, ..Shown::default() };
+    let mut evidence = Shown::default().evidence();
+    evidence.flows = vec![together(&[fast.clone(), slow.clone(), fast.clone(), slow.clone()])];
+    let diagnosis = explain(&evidence);
+    let Cause::UnevenFlows { slow_flows, shared, .. } = &found(&diagnosis).cause else { panic!() };
+    assert_eq!((slow_flows.as_slice(), *shared), ([1, 3].as_slice(), SharedBy::Unknown));
+    // Bursts are slower on request.
+    evidence.flows[0].config.burst_flows = 2;
+    let bursts = explain(&evidence);
+    assert!(!matches!(&bursts.primary, Verdict::Found(Finding { cause: Cause::UnevenFlows { .. }, .. })));
+}
+
+#[test]
+fn a_policer_that_one_flow_does_not_fill_is_one() {
+    let one = Shown {
+        goodput_bps: 434e6,
+        loss: 5e-3,
+        rtt_ns: 20_200_000,
+        unacked: 100,
+        window: 100,
+        not_sent: 4 << 20,
+        ..Shown::default()
+    };
+    let four = Shown { goodput_bps: 1.35 * 434e6, config: flows(4), ..one.clone() };
+    let diagnosis = with(&one, &[(ExperimentKind::SeveralFlows, &four)]);
+    assert!(matches!(found(&diagnosis).cause, Cause::Policer { .. }), "{:?}", diagnosis.primary);
+}
+
+#[test]
+fn the_rates_of_a_loss_belong_to_the_losses_beside_them() {
+    let shown = Shown {
+        goodput_bps: 700e6,
+        rtt_ns: 17_600_000,
+        min_rtt_ns: 17_000_000,
+        unacked: 150,
+        window: 150,
+        not_sent: 3 << 20,
+        buffer_fill: 1.0,
+        bursts: vec![(3, 2_000_000), (9, 2_000_000), (15, 2_000_000)],
+        ..Shown::default()
+    };
+    let sentence = found(&with(&shown, &[])).sentence.clone();
+    let number = |after: &str, unit: &str| -> f64 {
+        let text = sentence.split(after).nth(1).and_then(|rest| rest.split(unit).next()).unwrap();
+        text.trim().parse().unwrap_or_else(|_| panic!("{after}: {sentence}"))
+    };
+    let (bytes, events) = (number("loss: ", " %") / 100.0, number("loss event each (", " %") / 100.0);
+    let (lowest, highest) = (number("which allows ", " Mb/s"), number("one by one, and ", " Mb/s"));
+    // Mathis, Semke, Mahdavi, Ott 1997, and RFC 9438, 5.1 (segments per round trip).
+    let higher = |p: f64| -> f64 {
+        let (mss, rtt) = (8948.0 * 8.0, 0.0176);
+        let mathis: f64 = mss / rtt * 1.22 / p.sqrt();
+        mathis.max(1.054 * (f64::powf(rtt, 0.75) / p.powf(0.75)) * mss / rtt) / 1e6
+    };
+    for (printed, p) in [(lowest, bytes), (highest, events)] {
+        assert!((printed / higher(p) - 1.0).abs() < 0.2, "{printed} against {}: {sentence}", higher(p));
+    }
 }

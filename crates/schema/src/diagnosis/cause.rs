@@ -267,6 +267,8 @@ pub enum SharedBy {
     SenderCore(u32),
     /// The core of the receiving threads.
     ReceiverCore(u32),
+    /// Nothing that the samples show.
+    Unknown,
 }
 
 /// What holds a buffer or window at its size.
