@@ -11,6 +11,7 @@
 
 use std::{net::IpAddr, sync::atomic::AtomicBool, time::Duration};
 
+use clearstream_host::calls::Inspect;
 use clearstream_place::{rank::rank, steering::receiving_interface};
 use clearstream_schema::{
     ByteCount, CoreList, TimeSpan,
@@ -18,7 +19,7 @@ use clearstream_schema::{
     host::HostReport,
     place::Role,
 };
-use clearstream_workload::{HostSet, Inspect};
+use clearstream_workload::HostSet;
 use schemars::JsonSchema;
 use serde::Serialize;
 

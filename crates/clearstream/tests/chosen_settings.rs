@@ -1,0 +1,96 @@
+//! Settings that `clearstream flow` chooses where the command line names none.
+#![allow(clippy::unwrap_used, reason = "a test may end by panic")]
+
+mod common;
+
+use common::{assert_published, run};
+use serde_json::Value;
+
+/// Long enough for a search: a tenth of the duration.
+const FLOW: [&str; 8] = ["flow", "localhost", "--duration", "4s", "--warm-up", "0s", "--interval", "500ms"];
+
+fn flow(more: &[&str]) -> Value {
+    run(&[FLOW.as_slice(), &["--json"], more].concat()).json()
+}
+
+/// What the trials say is checked against the settings that the kernel reports.
+#[test]
+fn the_test_runs_with_what_the_best_trial_had() {
+    let document = flow(&[]);
+    assert_published(&document);
+    let choice = &document["choice"];
+    let trials = choice["trials"].as_array().unwrap();
+    assert!((3..=6).contains(&trials.len()), "{trials:#?}");
+    assert!(trials[0].get("transfer").is_none() && trials[0].get("sender_cores").is_none(), "{}", trials[0]);
+    let goodput = |trial: &Value| trial["goodput_bps"].as_f64().unwrap();
+    assert!(trials.iter().all(|trial| goodput(trial) > 0.0));
+
+    // The one with the most, or one that 5 % do not separate from it.
+    let chosen = choice["chosen"].as_object().unwrap();
+    let is_chosen = |trial: &&Value| {
+        ["transfer", "send_buffer", "sender_cores", "receiver_cores"]
+            .iter()
+            .all(|key| trial.get(key) == chosen.get(*key))
+    };
+    let taken = trials.iter().find(is_chosen).map(goodput).unwrap();
+    let best = trials.iter().map(goodput).fold(0.0, f64::max);
+    assert!(taken * 1.05_f64.powi(5) >= best, "{choice:#}");
+
+    let summary = &document["summary"];
+    assert!(summary["requested"].get("transfer").is_none() && summary["requested"].get("sender-cores").is_none());
+    let settings = &summary["client_settings"]["flows"][0];
+    let size = chosen.get("transfer").map_or("512KiB", |size| size.as_str().unwrap());
+    let bytes = if size.ends_with("MiB") { 1 << 20 } else { 1 << 10 };
+    let number: u64 = size[..size.len() - 3].parse().unwrap();
+    assert_eq!(settings["transfer_bytes"], number * bytes);
+    let core = chosen.get("sender_cores").map(|cores| cores.as_str().unwrap().split(['-', ',']).next().unwrap());
+    assert_eq!(settings.get("pinned_core").map(ToString::to_string).as_deref(), core);
+}
+
+#[test]
+fn people_see_the_choice_as_options() {
+    let text = run(&FLOW).ok().to_owned();
+    let line = text.lines().find(|line| line.starts_with("chosen: ")).unwrap();
+    assert!(line.contains("short trials"), "{line}");
+    let options = line.strip_prefix("chosen: ").unwrap().split(" (").next().unwrap();
+    if options != "defaults" {
+        // They can be given again, and nothing is chosen then.
+        let more: Vec<&str> = options.split(' ').collect();
+        let again = flow(&[more.as_slice(), &["--duration", "1s"]].concat());
+        assert!(again.get("choice").is_none());
+    }
+}
+
+#[test]
+fn nothing_is_chosen_where_everything_is_named_or_copying_is_no_limit() {
+    for named in [
+        ["--cores", "scheduler", "--transfer", "256KiB"].as_slice(),
+        &["--sender-cores", "0", "--receiver-cores", "0", "--transfer", "1MiB"],
+        &["--bytes", "10MB"],
+        &["--pacing", "100Mb/s", "--duration", "3s"],
+        &["--protocol", "udp", "--pacing", "100Mb/s"],
+        // A tenth of a second is too short for trials.
+        &["--duration", "1s"],
+    ] {
+        let mut words = vec!["flow", "localhost", "--warm-up", "0s", "--json"];
+        if !named.contains(&"--duration") && !named.contains(&"--bytes") {
+            words.extend(["--duration", "3s"]);
+        }
+        let document = run(&[&words, named].concat()).json();
+        assert!(document.get("choice").is_none(), "{named:?}: {}", document["choice"]);
+    }
+    run(&["flow", "localhost", "--cores", "scheduler", "--sender-cores", "0"]).refused(2, &["--sender-cores"]);
+}
+
+#[test]
+fn one_of_both_is_chosen_where_the_other_is_named() {
+    let document = flow(&["--cores", "scheduler"]);
+    let chosen = document["choice"]["chosen"].as_object().unwrap();
+    assert!(chosen.get("sender_cores").is_none() && chosen.get("receiver_cores").is_none(), "{chosen:?}");
+    assert_eq!(document["choice"]["trials"].as_array().unwrap().len(), 3);
+
+    let document = flow(&["--transfer", "128KiB"]);
+    let trials = document["choice"]["trials"].as_array().unwrap();
+    assert!(trials.iter().all(|trial| trial.get("transfer").is_none()), "{trials:?}");
+    assert_eq!(document["summary"]["client_settings"]["flows"][0]["transfer_bytes"], 128 << 10);
+}
