@@ -4,7 +4,7 @@
 mod contention;
 mod flows;
 mod hosts;
-mod losses;
+pub(crate) mod losses;
 mod path;
 mod processing;
 mod transport;

@@ -6,7 +6,7 @@ use clearstream_schema::{
     human::rate,
 };
 
-use crate::{FlowObservation, facts::Facts};
+use crate::{FlowObservation, causes::losses, facts::Facts};
 
 /// A result this much higher is no scatter.
 pub(crate) const BETTER: f64 = 1.25;
@@ -69,7 +69,10 @@ pub(crate) fn contradiction(facts: &Facts<'_>, finding: &Finding) -> Option<Stri
             not_full(facts, exceeding(facts).filter(|more| more.goodput_bps() > BETTER * rate_bps)?)
         }),
         Cause::Cpu { .. } => steadier(facts).map(changed).or_else(|| faster_elsewhere(facts)),
-        Cause::Loss { .. } => steadier(facts).map(changed),
+        // Random losses of a few seconds differ: another run that they explain is no other path.
+        Cause::Loss { .. } => steadier(facts)
+            .filter(|again| losses::loss(&Facts::of_flow(facts.evidence, again)).is_none())
+            .map(changed),
         Cause::InterruptCollision { .. } => {
             steadier(facts).map(changed).or_else(|| removed_in_vain(facts, &finding.cause))
         }

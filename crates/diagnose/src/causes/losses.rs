@@ -21,7 +21,7 @@ const RESENT_MIN: f64 = 2e-6;
 const TIMEOUT_LOSS: f64 = 3e-3;
 
 /// Lost packets without a full queue.
-pub(super) fn loss(facts: &Facts<'_>) -> Option<Finding> {
+pub(crate) fn loss(facts: &Facts<'_>) -> Option<Finding> {
     if has_queue(facts) { None } else { explained(facts) }
 }
 

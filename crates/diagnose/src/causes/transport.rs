@@ -6,6 +6,7 @@ use clearstream_schema::{
 };
 use serde_json::Value;
 
+use super::path::has_queue;
 use crate::{
     facts::Facts,
     formulas, hosts,
@@ -24,6 +25,8 @@ pub(super) const WINDOW_USED: f64 = 0.85;
 
 /// Window / round trip beyond which the window of a local path is not the limit.
 const LOCAL_WINDOW: f64 = 8.0;
+/// The same where data stands in a queue of the path.
+const QUEUED_WINDOW: f64 = 4.0;
 
 /// `SO_MAX_PACING_RATE` is reached.
 pub(super) fn pacing_of_socket(facts: &Facts<'_>) -> Option<Finding> {
@@ -72,10 +75,13 @@ pub(super) fn receiver_window(facts: &Facts<'_>) -> Option<Finding> {
         return None;
     }
     let window = medians.peer_window_max.or(medians.peer_window).unwrap_or(medians.in_flight).max(1.0);
-    // Over microseconds a window closes because the reader's core is late: a
-    // window that would carry several times the rate is not what holds it.
+    // Over microseconds a window closes because the reader's core is late; in
+    // front of a full path it ends the growth of the queue. One that would carry
+    // several times the rate over the idle path is not what holds it.
     let allowed = formulas::window_bps(window, facts.base_rtt_ns()) * facts.flow_count;
-    if facts.is_local() && allowed > LOCAL_WINDOW * facts.goodput_bps {
+    if (facts.is_local() && allowed > LOCAL_WINDOW * facts.goodput_bps)
+        || (has_queue(facts) && allowed > QUEUED_WINDOW * facts.goodput_bps)
+    {
         return None;
     }
     let buffer = medians.receive_buffer.unwrap_or(window / formulas::RECEIVE_SHARE_RATIO);

@@ -406,3 +406,46 @@ fn the_rates_of_a_loss_belong_to_the_losses_beside_them() {
         assert!((printed / higher(p) - 1.0).abs() < 0.2, "{printed} against {}: {sentence}", higher(p));
     }
 }
+
+#[test]
+fn losses_that_explain_both_runs_are_the_limit_of_both() {
+    // 0.1 % of random loss over 17 ms: cubic's rate of a few seconds varies twofold.
+    let lossy = |goodput_bps, loss| Shown {
+        goodput_bps,
+        loss,
+        rtt_ns: 17_200_000,
+        min_rtt_ns: 17_000_000,
+        unacked: 115,
+        window: 120,
+        not_sent: 3 << 20,
+        buffer_fill: 1.0,
+        ..Shown::default()
+    };
+    let is_loss = |cause: &Cause| matches!(cause, Cause::Loss { .. });
+    let (slow, fast) = (lossy(479e6, 1.2e-3), lossy(873e6, 2e-4));
+    assert!(is_loss(&found(&with(&slow, &[])).cause));
+    assert!(is_loss(&found(&with(&slow, &[(ExperimentKind::Again, &fast)])).cause));
+    let clean = lossy(3e9, 0.0);
+    refuted(&with(&slow, &[(ExperimentKind::Again, &clean)]), is_loss, "changed meanwhile");
+}
+
+#[test]
+fn a_window_of_many_times_the_rate_is_no_limit() {
+    // Autotuning reached 72 MiB; 2 Gb/s over 17 ms and a queue of 34 ms need 12 MiB.
+    let grown = Shown {
+        goodput_bps: 1.95e9,
+        rtt_ns: 45_000_000,
+        min_rtt_ns: 17_000_000,
+        window_limited: 0.8,
+        offered: 72 << 20,
+        unacked: 1200,
+        window: 1220,
+        not_sent: 4 << 20,
+        ..Shown::default()
+    };
+    let is_window = |verdict: &Verdict| {
+        matches!(verdict, Verdict::Found(Finding { cause: Cause::ReceiverWindow { .. }, .. }))
+    };
+    assert!(!is_window(&with(&grown, &[]).primary));
+    assert!(is_window(&with(&Shown { offered: 11 << 20, ..grown }, &[]).primary));
+}
