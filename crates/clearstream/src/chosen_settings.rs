@@ -258,11 +258,8 @@ impl<'a, 'h> Search<'a, 'h> {
         let large = sized(2 << 20);
         // What waits in a small send buffer is still in the cache when it is read.
         let free = self.config.window.is_none() && self.config.send_buffer.is_none();
-        let large = if free {
-            ChosenSettings { send_buffer: Some(ByteCount(1 << 20)), ..large }
-        } else {
-            large
-        };
+        let large =
+            if free { ChosenSettings { send_buffer: Some(ByteCount(1 << 20)), ..large } } else { large };
         vec![sized(256 << 10), large]
     }
 
@@ -275,7 +272,11 @@ impl<'a, 'h> Search<'a, 'h> {
                 self.trials.len()
             )
         } else {
-            format!("{:.2} times the defaults' goodput in {} short trials", goodput / plain, self.trials.len())
+            format!(
+                "{:.2} times the defaults' goodput in {} short trials",
+                goodput / plain,
+                self.trials.len()
+            )
         };
         FlowChoice { chosen, reason, trials: self.trials }
     }

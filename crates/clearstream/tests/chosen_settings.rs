@@ -37,13 +37,16 @@ fn the_test_runs_with_what_the_best_trial_had() {
     assert!(taken * 1.05_f64.powi(5) >= best, "{choice:#}");
 
     let summary = &document["summary"];
-    assert!(summary["requested"].get("transfer").is_none() && summary["requested"].get("sender-cores").is_none());
+    assert!(
+        summary["requested"].get("transfer").is_none() && summary["requested"].get("sender-cores").is_none()
+    );
     let settings = &summary["client_settings"]["flows"][0];
     let size = chosen.get("transfer").map_or("512KiB", |size| size.as_str().unwrap());
     let bytes = if size.ends_with("MiB") { 1 << 20 } else { 1 << 10 };
     let number: u64 = size[..size.len() - 3].parse().unwrap();
     assert_eq!(settings["transfer_bytes"], number * bytes);
-    let core = chosen.get("sender_cores").map(|cores| cores.as_str().unwrap().split(['-', ',']).next().unwrap());
+    let core =
+        chosen.get("sender_cores").map(|cores| cores.as_str().unwrap().split(['-', ',']).next().unwrap());
     assert_eq!(settings.get("pinned_core").map(ToString::to_string).as_deref(), core);
 }
 
@@ -55,8 +58,14 @@ fn people_see_the_choice_as_options() {
     let options = line.strip_prefix("chosen: ").unwrap().split(" (").next().unwrap();
     if options != "defaults" {
         // They can be given again, and nothing is chosen then.
-        let more: Vec<&str> = options.split(' ').collect();
-        let again = flow(&[more.as_slice(), &["--duration", "1s"]].concat());
+        let mut words: Vec<&str> = FLOW.iter().copied().chain(options.split(' ')).collect();
+        if !options.contains("--transfer") {
+            words.extend(["--transfer", "512KiB"]);
+        }
+        if !options.contains("--sender-cores") {
+            words.extend(["--cores", "scheduler"]);
+        }
+        let again = run(&[words.as_slice(), &["--json"]].concat()).json();
         assert!(again.get("choice").is_none());
     }
 }
@@ -79,7 +88,8 @@ fn nothing_is_chosen_where_everything_is_named_or_copying_is_no_limit() {
         let document = run(&[&words, named].concat()).json();
         assert!(document.get("choice").is_none(), "{named:?}: {}", document["choice"]);
     }
-    run(&["flow", "localhost", "--cores", "scheduler", "--sender-cores", "0"]).refused(2, &["--sender-cores"]);
+    run(&["flow", "localhost", "--cores", "scheduler", "--sender-cores", "0"])
+        .refused_by_usage("--sender-cores");
 }
 
 #[test]

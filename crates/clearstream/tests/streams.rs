@@ -54,7 +54,7 @@ fn root_a_lab_streams_its_start_and_its_end() {
     let lab = Lab(name.clone());
     assert_eq!((&started[0]["kind"], &started[0]["payload"]["name"]), (&"state".into(), &"starting".into()));
     let shown = events(&stream(&["lab", "show", &name]), "lab show", "lab-state");
-    assert_eq!(shown.last().unwrap()["payload"]["name"], name.as_str());
+    assert_eq!(shown.last().unwrap()["payload"]["file"]["name"], name.as_str());
     events(&stream(&["lab", "down", &name]), "lab down", "lab-down");
     assert!(!run(&["lab", "list", "--json"]).ok().contains(&name));
     drop(lab);
