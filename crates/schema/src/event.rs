@@ -27,7 +27,7 @@ pub struct Event<R = Value> {
     pub host: String,
     /// The verb, `flow` or `tune apply`; within a trial of a study the trial's workload.
     pub workload: String,
-    /// Trial of a study, from 1; absent outside of trials.
+    /// Trial of a study, from 0 as in its record; absent outside of trials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trial: Option<u32>,
     /// What happened.

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::flow::Notice;
+use crate::{flow::Notice, human};
 
 /// Unit of a metric or an axis. Values are stored in these and no others, so
 /// that two of the same unit can be compared; people see them scaled.
@@ -94,19 +94,22 @@ impl Unit {
         fitting.map_or((self.name(), 1.0), |name| (name, factor(name)))
     }
 
-    /// A value for people, three significant digits: `19.0 Gb/s`.
+    /// A value for people, as [`human`] writes it everywhere: `19.0 Gb/s`.
     pub fn text(self, value: f64) -> String {
-        let (name, factor) = self.scale_for(value);
-        let scaled = value / factor;
-        let places = match scaled.abs() {
-            large if large >= 100.0 => 0,
-            middle if middle >= 10.0 => 1,
-            _ => 2,
-        };
+        if value < 0.0 {
+            return format!("-{}", self.text(-value));
+        }
         match self {
+            Self::BitsPerSecond => human::rate(value),
+            // A call of the verbs interface takes 35.4 ns.
+            Self::Nanoseconds if value < 1e3 && value.fract() != 0.0 => {
+                format!("{} ns", human::three_digits(value))
+            }
+            Self::Nanoseconds => human::time(value.round() as u64),
+            Self::Bytes => human::bytes(value.round() as u64),
             Self::Count => format!("{value:.0}"),
-            Self::Ratio => format!("{scaled:.places$} %"),
-            _ => format!("{scaled:.places$} {name}"),
+            Self::Ratio => human::percent(value),
+            _ => format!("{} {}", human::three_digits(value), self.name()),
         }
     }
 }
@@ -304,10 +307,14 @@ mod tests {
             (Unit::BitsPerSecond, 1.234e9, "1.23 Gb/s"),
             (Unit::Nanoseconds, 17_000_000.0, "17.0 ms"),
             (Unit::Nanoseconds, 850.0, "850 ns"),
+            (Unit::Nanoseconds, 35.42, "35.4 ns"),
+            (Unit::Nanoseconds, -17_000_000.0, "-17.0 ms"),
+            (Unit::BitsPerSecond, 999.96e6, "1.00 Gb/s"),
+            (Unit::BitsPerSecond, 2.5e12, "2.50 Tb/s"),
             (Unit::Ratio, 0.125, "12.5 %"),
             (Unit::Count, 3.0, "3"),
             (Unit::PerSecond, 1250.0, "1250 1/s"),
-            (Unit::Bytes, 65_536.0, "64.0 KiB"),
+            (Unit::Bytes, 65_536.0, "64 KiB"),
         ] {
             assert_eq!(unit.text(value), text);
         }

@@ -110,7 +110,7 @@ macro_rules! documents {
 
 documents! {
     "clearstream.applied" 1 Added Applied<'_>;
-    "clearstream.comparison" 1 Added Comparison;
+    "clearstream.comparison" 2 Added Comparison;
     "clearstream.confirmed" 1 Added Confirmed;
     "clearstream.congestion-control-change" 1 Added CcChange<'_>;
     "clearstream.congestion-controls" 1 Added CongestionControls;

@@ -109,8 +109,13 @@ pub struct CellComparison {
     pub base_median: f64,
     /// Median of the second.
     pub changed_median: f64,
-    /// Typical ratio of the pairs (Hodges-Lehmann); of the medians where there is no pair.
-    pub median_ratio: f64,
+    /// Pairs with a zero, which have no ratio.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub zero_pair_count: usize,
+    /// Typical ratio of the pairs (Hodges-Lehmann); of the medians where there is no
+    /// pair; absent where the first side's median is zero.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub median_ratio: Option<f64>,
     /// Low end of its interval; absent with fewer than two pairs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub low_ratio: Option<f64>,
@@ -136,6 +141,12 @@ fn is_zero(count: &usize) -> bool {
 }
 
 impl CellComparison {
+    /// Every value of both sides that is in a pair is zero, and there are enough of them.
+    fn is_zero_throughout(&self) -> bool {
+        let enough = self.pair_count >= LEAST_PAIRS && self.zero_pair_count == self.pair_count;
+        enough && self.base_median == 0.0 && self.changed_median == 0.0
+    }
+
     /// A delay line of the lab limited trials of the cell: it compares the machine, not the path.
     pub fn is_delay_line_limited(&self) -> bool {
         self.base_delay_line_limited_count + self.changed_delay_line_limited_count > 0
@@ -235,6 +246,18 @@ pub enum CompareError {
         /// As written.
         text: String,
     },
+    /// The run has no such metric.
+    #[error("{run} has no metric \"{metric}\"{suggestion}; it has {known}")]
+    UnknownMetric {
+        /// The run.
+        run: String,
+        /// As written.
+        metric: String,
+        /// A near name.
+        suggestion: String,
+        /// Metrics of its trials.
+        known: String,
+    },
     /// The run has no such level.
     #[error("{run} has no {factor}={level}; it has {known}")]
     UnknownLevel {
@@ -266,7 +289,10 @@ impl CellPairs<'_> {
     pub(super) fn compared(self) -> Option<CellComparison> {
         let (base_median, changed_median) =
             (clearstream_stats::median(&self.base)?, clearstream_stats::median(&self.changed)?);
-        let found = paired_ratio(&self.pairs);
+        let zero_pairs = self.pairs.iter().filter(|(base, changed)| *base == 0.0 || *changed == 0.0).count();
+        // A ratio of the other pairs alone would be one of a selection.
+        let found = if zero_pairs == 0 { paired_ratio(&self.pairs) } else { None };
+        let of_medians = (base_median != 0.0).then(|| changed_median / base_median);
         let interval = found.filter(|found| found.count >= 2);
         Some(CellComparison {
             experiment: self.experiment.to_owned(),
@@ -279,7 +305,8 @@ impl CellPairs<'_> {
             changed_delay_line_limited_count: self.delay_line_limited[1],
             base_median,
             changed_median,
-            median_ratio: found.map_or(changed_median / base_median, |found| found.value),
+            zero_pair_count: zero_pairs,
+            median_ratio: found.map(|found| found.value).or(of_medians),
             low_ratio: interval.map(|found| found.low),
             high_ratio: interval.map(|found| found.high),
             confidence_ratio: interval.map(|found| found.confidence_ratio),
@@ -306,10 +333,16 @@ pub(super) fn decide(cells: &mut [CellComparison], adjusted: &[f64], practical_r
         cell.adjusted_probability_ratio = adjusted;
         let interval = cell.low_ratio.zip(cell.high_ratio);
         let is_95 = cell.confidence_ratio.is_some_and(|confidence| confidence >= CONFIDENCE);
-        let ratio = (cell.median_ratio, interval.filter(|_| is_95), adjusted);
-        cell.verdict = verdict(&cell.metric, ratio, practical_ratio);
+        let ratio = (cell.median_ratio.unwrap_or(f64::NAN), interval.filter(|_| is_95), adjusted);
+        cell.verdict = if cell.is_zero_throughout() {
+            Verdict::Same
+        } else {
+            verdict(&cell.metric, ratio, practical_ratio)
+        };
         cell.reason = (cell.verdict == Verdict::Unknown).then(|| {
-            if cell.pair_count < LEAST_PAIRS {
+            if cell.zero_pair_count > 0 {
+                format!("{} of {} pairs have a zero, and no ratio", cell.zero_pair_count, cell.pair_count)
+            } else if cell.pair_count < LEAST_PAIRS {
                 too_few(cell.pair_count, pair)
             } else if cell.probability_ratio < SIGNIFICANCE && adjusted >= SIGNIFICANCE {
                 format!("of {count} cells looked at, one such may be chance")

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use clearstream_record::{Reader, RecordError};
+use clearstream_record::Reader;
 use clearstream_schema::flow::Notice;
 use clearstream_stats::{LEAST_PAIRS, median};
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{
-    CellComparison, CellPairs, Compared, Comparison, Pairing, adjusted, decide,
+    CellComparison, CellPairs, CompareError, Compared, Comparison, Pairing, adjusted, decide,
     delay_line::{self, Tally},
     too_few,
     values::{self, Observation},
@@ -44,7 +44,7 @@ pub fn compare_runs(
     changed: &[Reader],
     metric: Option<&str>,
     practical_ratio: f64,
-) -> Result<Comparison, RecordError> {
+) -> Result<Comparison, CompareError> {
     let read = |readers: &[Reader]| {
         readers.iter().map(|reader| Run::read(reader, metric)).collect::<Result<Vec<_>, _>>()
     };
@@ -52,7 +52,7 @@ pub fn compare_runs(
 }
 
 impl Run {
-    fn read(reader: &Reader, metric: Option<&str>) -> Result<Self, RecordError> {
+    fn read(reader: &Reader, metric: Option<&str>) -> Result<Self, CompareError> {
         Ok(Self::of(reader.run().id.clone(), &reader.run().started, &values::read(reader, metric)?))
     }
 

@@ -1,12 +1,16 @@
 //! The values of a record: one number per trial.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use clearstream_record::{Reader, RecordError};
-use clearstream_schema::outcome::{Metric, Outcome};
+use clearstream_configfile::did_you_mean;
+use clearstream_record::Reader;
+use clearstream_schema::{
+    human::list,
+    outcome::{Metric, Outcome},
+};
 use serde_json::Value;
 
-use super::Compared;
+use super::{CompareError, Compared};
 
 /// A trial's number and where it belongs.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,11 +28,15 @@ pub(super) struct Observation {
 
 /// Trials are streamed; only what is compared is kept, in the order of the study:
 /// the metric of this name, or each workload's headline.
-pub(super) fn read(reader: &Reader, metric: Option<&str>) -> Result<Vec<Observation>, RecordError> {
+pub(super) fn read(reader: &Reader, metric: Option<&str>) -> Result<Vec<Observation>, CompareError> {
     let mut all = Vec::new();
+    let mut known = BTreeSet::new();
     for trial in reader.trials()? {
         let trial = trial?;
         let measured = trial.outcome.measured().filter(|outcome| outcome.complete);
+        known.extend(
+            measured.into_iter().flat_map(|outcome| &outcome.metrics).map(|metric| metric.name.clone()),
+        );
         if let Some(found) = measured.and_then(|outcome| chosen(outcome, metric)) {
             all.push(Observation {
                 metric: Compared::from(found),
@@ -40,6 +48,14 @@ pub(super) fn read(reader: &Reader, metric: Option<&str>) -> Result<Vec<Observat
                 started: trial.started,
             });
         }
+    }
+    if let (Some(metric), true, false) = (metric, all.is_empty(), known.is_empty()) {
+        return Err(CompareError::UnknownMetric {
+            run: reader.run().id.clone(),
+            metric: metric.to_owned(),
+            suggestion: did_you_mean(metric, known.iter().map(String::as_str)),
+            known: list(&known),
+        });
     }
     let place =
         |name: &str| reader.run().study.experiments.iter().position(|experiment| experiment.name == name);

@@ -139,7 +139,7 @@ fn two_levels_of_one_record_are_compared_in_pairs() {
     assert_eq!(verdict("2MiB"), Verdict::Same);
     assert_eq!(verdict("3MiB"), Verdict::Better);
     let faster = cell(&comparison, "3MiB");
-    assert!((faster.median_ratio - 1.2).abs() < 0.02, "{faster:?}");
+    assert!((faster.median_ratio.unwrap() - 1.2).abs() < 0.02, "{faster:?}");
     assert!(faster.low_ratio.unwrap() > 1.15 && faster.high_ratio.unwrap() < 1.25);
     // Twelve pairs that point the same way, three cells.
     assert!(faster.probability_ratio <= 2.0 / 4096.0 + 1e-12, "{faster:?}");
@@ -192,7 +192,7 @@ fn two_runs_one_after_the_other_claim_nothing_and_say_what_would() {
     let comparison = compare_runs(&[base], &[changed], None, PRACTICAL_RATIO).unwrap();
     assert_eq!(comparison.cells.len(), 3);
     assert!(comparison.cells.iter().all(|cell| cell.verdict == Verdict::Unknown && cell.low_ratio.is_none()));
-    assert!((cell(&comparison, "3MiB").median_ratio - 1.2).abs() < 0.02, "shown, not claimed");
+    assert!((cell(&comparison, "3MiB").median_ratio.unwrap() - 1.2).abs() < 0.02, "shown, not claimed");
     let said: Vec<&str> = comparison.notices.iter().map(|notice| notice.id.as_str()).collect();
     assert_eq!(said, ["one-run-each", "no-overlap"]);
     assert!(comparison.notices[1].message.contains("--before COMMAND --after COMMAND"));
@@ -215,4 +215,48 @@ fn only_common_cells_are_compared() {
     ] {
         assert!(text.contains(key), "{key}: {text}");
     }
+}
+
+/// A metric that is zero in some cells: of 3 MiB in the first half of the repetitions.
+fn some_zeros(place: usize, config: &FlowConfig) -> f64 {
+    match config.window {
+        Some(window) if window.0 == 2 << 20 => 0.0,
+        Some(window) if window.0 == 3 << 20 && place.is_multiple_of(2) => 0.0,
+        _ => 1e9 + place as f64,
+    }
+}
+
+#[test]
+fn a_zero_has_no_ratio_and_says_so() {
+    let folder = TempDir::new().unwrap();
+    let base = record(&folder.path().join("base"), THREE, 12, some_zeros);
+    let changed = record(&folder.path().join("changed"), THREE, 12, some_zeros);
+    let found = compare_levels(&base, "window=2MiB", "window=3MiB", None, PRACTICAL_RATIO).unwrap();
+    let cell = &found.cells[0];
+    assert_eq!((cell.zero_pair_count, cell.median_ratio, cell.verdict), (12, None, Verdict::Unknown));
+    assert_eq!(cell.reason.as_deref(), Some("12 of 12 pairs have a zero, and no ratio"));
+    let text = serde_json::to_string(&found).unwrap();
+    assert!(!text.contains("null"), "what cannot be said is absent: {text}");
+    let runs = compare_runs(&[base], &[changed], None, PRACTICAL_RATIO).unwrap();
+    assert_eq!(runs.cells.len(), 3);
+}
+
+#[test]
+fn zero_throughout_is_the_same() {
+    let folder = TempDir::new().unwrap();
+    let none = record(folder.path(), THREE, 12, |_, _| 0.0);
+    let found = compare_levels(&none, "window=2MiB", "window=3MiB", None, PRACTICAL_RATIO).unwrap();
+    assert_eq!(found.cells[0].verdict, Verdict::Same, "{:?}", found.cells[0]);
+}
+
+#[test]
+fn a_metric_that_is_not_there_is_named_with_those_there_are() {
+    let folder = TempDir::new().unwrap();
+    let run = record(folder.path(), THREE, 2, steady);
+    let typed = Some("godput");
+    let error = compare_levels(&run, "window=2MiB", "window=3MiB", typed, PRACTICAL_RATIO).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("did you mean `goodput`") && text.contains("client-cpu"), "{text}");
+    let runs = std::slice::from_ref(&run);
+    assert!(compare_runs(runs, runs, typed, PRACTICAL_RATIO).is_err());
 }

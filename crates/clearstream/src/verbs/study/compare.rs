@@ -34,7 +34,8 @@ pub(super) fn run(
                 "{second} is one level: write two, as in `study compare RUN flows=1 flows=2`"
             )));
         }
-        None => compare_runs(&open(first)?, &open(Path::new(second))?, metric, PRACTICAL_RATIO)?,
+        None => compare_runs(&open(first)?, &open(Path::new(second))?, metric, PRACTICAL_RATIO)
+            .map_err(refused)?,
     };
     if out.is_human() { show(&comparison) } else { Ok(out.document(&comparison)?) }
 }
@@ -133,7 +134,7 @@ fn cells(cells: &[CellComparison]) -> String {
             place.join(" "),
             value(cell.base_median),
             value(cell.changed_median),
-            format!("{:.2}", cell.median_ratio),
+            cell.median_ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
             cell.low_ratio
                 .zip(cell.high_ratio)
                 .map_or_else(|| "-".to_owned(), |(low, high)| format!("{low:.2}-{high:.2}{mark}")),
