@@ -226,9 +226,8 @@ fn published_values_of_the_paper_are_as_printed() {
     assert_eq!(calls, printed.map(|(call, time)| (json!(call), time)));
     let registration = &published("registration")[0];
     assert_eq!((registration.low, registration.unit.as_str()), (Some(60.0), "us"));
-    // Every call of the table is a level, and quick runs stay within minutes.
-    let experiment = |name: &str| study.experiments.iter().find(|one| one.name == name).unwrap();
-    let quick = ["rdma-latency", "rdma-bandwidth", "verbs-calls", "registration"]
-        .map(|name| experiment(name).quick.as_ref().unwrap().budget.unwrap().0);
-    assert!(quick.iter().sum::<u64>() <= 150_000_000_000, "{quick:?}");
+    // `--quick` ends within five minutes, also where trials take longer than here.
+    let quick = study.experiments.iter().map(|one| one.quick.as_ref().unwrap().budget.unwrap().0);
+    let seconds = quick.sum::<u64>() / 1_000_000_000;
+    assert!(seconds <= 290, "{seconds} s");
 }

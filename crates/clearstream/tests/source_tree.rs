@@ -1,0 +1,77 @@
+//! Nothing of the source tree is forgotten: a test file that no module names would
+//! never run, and a guide that names a file names one that exists.
+#![allow(clippy::unwrap_used, reason = "a test may end by panic")]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// Rust files of a folder and of those below it.
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// Cargo finds the files of `tests/` by itself, and not those of folders in it.
+#[test]
+fn every_test_file_in_a_folder_is_a_module() {
+    let mut count = 0;
+    for member in fs::read_dir(root().join("crates")).unwrap().flatten() {
+        let tests = member.path().join("tests");
+        let mut all = Vec::new();
+        sources(&tests, &mut all);
+        let texts: Vec<String> = all.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+        for path in all.iter().filter(|path| path.parent() != Some(tests.as_path())) {
+            let stem = path.file_stem().unwrap().to_str().unwrap();
+            if stem == "main" {
+                continue;
+            }
+            let name = if stem == "mod" {
+                path.parent().unwrap().file_name().unwrap().to_str().unwrap()
+            } else {
+                stem
+            };
+            let (module, included) = (format!("mod {name};"), format!("{stem}.rs\"]"));
+            let named = texts.iter().any(|text| text.contains(&module) || text.contains(&included));
+            assert!(named, "{}: no file of these tests says `{module}`", path.display());
+            count += 1;
+        }
+    }
+    assert!(count > 30, "only {count} files were found");
+}
+
+/// A path of the tree between backticks, perhaps with `::` of an item behind it.
+fn paths(page: &str) -> impl Iterator<Item = &str> {
+    page.split('`').skip(1).step_by(2).filter(|word| {
+        let begins = ["crates/", "docs/", "studies/", "labs/", "schemas/", "bench/", "extras/", "fixtures/"];
+        begins.iter().any(|begin| word.starts_with(begin))
+            && !word.contains([' ', '*', '<', '{', '\n'])
+            && !word.contains("NAME")
+            && !word.contains("...")
+    })
+}
+
+#[test]
+fn files_that_the_pages_for_contributors_name_exist() {
+    let mut count = 0;
+    for page in ["docs/extending.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"] {
+        let text = fs::read_to_string(root().join(page)).unwrap();
+        for path in paths(&text) {
+            let file = path.split("::").next().unwrap().split('#').next().unwrap();
+            assert!(root().join(file).exists(), "{page} names {path}");
+            count += 1;
+        }
+    }
+    assert!(count > 20, "only {count} paths were found");
+}
