@@ -103,6 +103,7 @@ fn check(reader: &Reader) {
             assert_eq!(outcome.series[0].points.len(), 20);
         }
     }
+    columns_are_unique_and_have_every_metric(reader);
     let page = clearstream_report::html(reader).unwrap();
     for text in ["Rates: bandwidth of each cell", "Calls: time of each cell", "Connect Queue Pair"] {
         assert!(page.contains(text), "{text}");
@@ -110,6 +111,20 @@ fn check(reader: &Reader) {
     let compared =
         compare_levels(reader, "progress=inline", "progress=offloaded", None, PRACTICAL_RATIO).unwrap();
     assert!(compared.cells.iter().all(|cell| cell.metric.name == "bandwidth" && cell.pair_count == 6));
+}
+
+/// Other workloads have columns of the same names.
+fn columns_are_unique_and_have_every_metric(reader: &Reader) {
+    let text = clearstream_report::csv(reader).unwrap();
+    let mut lines = text.split("\r\n").map(|line| line.split(',').collect::<Vec<_>>());
+    let header = lines.next().unwrap();
+    let names: std::collections::BTreeSet<&&str> = header.iter().collect();
+    assert_eq!(names.len(), header.len(), "{header:?}");
+    let column = |name: &str| header.iter().position(|column| *column == name).unwrap();
+    let (workload, cost) = (column("outcome"), column("client_cpu_seconds_per_gb"));
+    let rates: Vec<_> = lines.filter(|line| line.get(workload) == Some(&"rdma")).collect();
+    assert_eq!(rates.len(), 12);
+    assert!(rates.iter().all(|line| line[cost].parse::<f64>().unwrap() > 0.0), "{text}");
 }
 
 #[test]

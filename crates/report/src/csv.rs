@@ -49,7 +49,8 @@ pub(crate) fn render(reader: &Reader) -> Result<String, ReportError> {
     let (mut names, mut metrics) = (BTreeSet::<String>::new(), BTreeSet::<String>::new());
     for trial in reader.trials()? {
         let trial = trial?;
-        metrics.extend(other_metrics(&trial).map(|(name, _)| name));
+        let named = other_metrics(&trial).map(|(name, _)| name);
+        metrics.extend(named.filter(|name| !MEASURED.contains(&name.as_str())));
         names.extend(trial.factors.into_keys());
     }
     let mut out = String::new();
@@ -67,11 +68,12 @@ pub(crate) fn render(reader: &Reader) -> Result<String, ReportError> {
             trial.started.clone(),
         ];
         let levels = names.iter().map(|name| trial.factors.get(name).map(level).unwrap_or_default());
-        let mut values = measured(&trial);
-        let rest = MEASURED.iter().map(|name| values.remove(name).unwrap_or_default());
-        let mut others: BTreeMap<String, String> = other_metrics(&trial).collect();
-        let others = metrics.iter().map(|name| others.remove(name).unwrap_or_default());
-        line(&mut out, fixed.into_iter().chain(levels).chain(rest).chain(others));
+        // A column has one name, whichever workload fills it.
+        let mut values: BTreeMap<String, String> = other_metrics(&trial).collect();
+        values.extend(measured(&trial).into_iter().map(|(name, value)| (name.to_owned(), value)));
+        let names = MEASURED.into_iter().chain(metrics.iter().map(String::as_str));
+        let values = names.map(|name| values.remove(name).unwrap_or_default());
+        line(&mut out, fixed.into_iter().chain(levels).chain(values));
     }
     Ok(out)
 }
