@@ -6,7 +6,7 @@ mod common;
 
 use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
-use common::{Lab, assert_valid, clearstream, finish, run, signal};
+use common::{Lab, assert_valid, clearstream, eventually, finish, run, signal};
 use serde_json::Value;
 
 /// Three hosts, each with a link to each other one: no two links have a host's usual
@@ -114,6 +114,12 @@ fn root_every_host_of_a_file_sends_to_every_other_over_its_lane() {
 
 /// The agent in the namespace of a host.
 fn agent_of(lab: &str, host: &str) -> u32 {
+    let found = agents_of(lab, host);
+    let [agent] = found.as_slice() else { panic!("agents of {host}: {found:?}") };
+    *agent
+}
+
+fn agents_of(lab: &str, host: &str) -> Vec<u32> {
     let namespace =
         run(&["lab", "exec", lab, host, "--", "readlink", "/proc/self/ns/net"]).ok().trim().to_owned();
     let is_it = |pid: &u32| {
@@ -123,9 +129,7 @@ fn agent_of(lab: &str, host: &str) -> u32 {
     };
     let numbers =
         fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    let found: Vec<u32> = numbers.filter(is_it).collect();
-    let [agent] = found.as_slice() else { panic!("agents of {host}: {found:?}") };
-    *agent
+    numbers.filter(is_it).collect()
 }
 
 #[test]
@@ -153,8 +157,12 @@ fn root_a_host_that_is_lost_in_the_middle_is_named_and_the_run_can_be_resumed() 
     let ended = finish(child, Duration::from_secs(60));
     assert_eq!(ended.code(), 6, "{}", ended.stderr);
     let prose = ended.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(prose.contains("b: lost the other end"), "{prose}");
+    assert!(prose.contains("b: the connection to its agent was lost"), "{prose}");
     assert!(prose.contains("--resume"), "{prose}");
+    // The agents of the other hosts end, too.
+    for host in ["a", "b", "c"] {
+        eventually(Duration::from_secs(10), "no agent is left", || agents_of(&lab.0, host).is_empty());
+    }
     let resume = ["study", "run", &study, "--hosts", &hosts, "--resume", record.to_str().unwrap()];
     run(&resume).ok();
     let trials = fs::read_to_string(record.join("trials.jsonl")).unwrap();

@@ -26,7 +26,7 @@ pub enum PeerError {
         message: String,
     },
     /// The agent died, was killed or went silent.
-    #[error("{name}: lost the other end: {reason}")]
+    #[error("{name}: the connection to its agent was lost: {reason}")]
     Lost {
         /// The peer.
         name: String,

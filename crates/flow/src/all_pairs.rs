@@ -116,10 +116,21 @@ impl Workload for AllPairs {
                 summary.complete = false;
                 break;
             }
-            let round = measure(context, &pairs, &config.flow())?;
-            for pair in &round {
-                let headline = Metric::higher("pair-goodput", Unit::BitsPerSecond, pair.goodput_bps);
-                (context.on_event)(Event::Sample(Sample::new(pair, Some(headline))?));
+            let mut round = Vec::new();
+            let mut failed = None;
+            // Pairs beside one that failed are measured: their samples are kept.
+            for ended in measure(context, &pairs, &config.flow()) {
+                match ended {
+                    Ok(pair) => {
+                        let headline = Metric::higher("pair-goodput", Unit::BitsPerSecond, pair.goodput_bps);
+                        (context.on_event)(Event::Sample(Sample::new(&pair, Some(headline))?));
+                        round.push(pair);
+                    }
+                    Err(error) => failed = failed.or(Some(error)),
+                }
+            }
+            if let Some(error) = failed {
+                return Err(error);
             }
             summary.rounds.push(round);
         }
@@ -161,13 +172,13 @@ fn rounds(count: usize) -> Vec<Vec<(usize, usize)>> {
     (0..places - 1).map(round).collect()
 }
 
-/// Measures these pairs at the same time. When one fails the others are measured to
-/// their end, and the first failure is what is wrong with the round.
+/// Measures these pairs at the same time; when one fails the others are measured to
+/// their end.
 fn measure(
     context: &mut Context<'_, '_>,
     pairs: &[(usize, usize)],
     config: &FlowConfig,
-) -> Result<Vec<PairGoodput>, TrialError> {
+) -> Vec<Result<PairGoodput, TrialError>> {
     let stop = context.stop;
     let mut sets = context.hosts.pairs(pairs);
     thread::scope(|scope| {
