@@ -7,8 +7,8 @@ mod common;
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader},
-    net::SocketAddr,
+    io::{BufRead as _, BufReader, Write as _},
+    net::{SocketAddr, TcpStream},
     path::Path,
     process::{Child, Command, Stdio},
     time::Duration,
@@ -93,6 +93,29 @@ fn controllers_are_served_when_nobody_can_take_the_log() {
         let status = daemon.child.wait().unwrap();
         assert_eq!(status.code(), Some(0), "a hangup stops a daemon as TERM does");
     }
+}
+
+/// A pipe that is full and never read: a terminal that was stopped with Ctrl-S, a
+/// logger that hangs.
+#[test]
+fn controllers_are_served_when_nobody_reads_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_reader, mut writer) = std::io::pipe().unwrap();
+    rustix::io::ioctl_fionbio(&writer, true).unwrap();
+    while writer.write(&[b'x'; 512]).is_ok() {}
+    rustix::io::ioctl_fionbio(&writer, false).unwrap();
+    let mut daemon = Daemon::start(folder.path(), writer.into());
+    for _ in 0..200 {
+        let mut stranger = TcpStream::connect(&daemon.address).unwrap();
+        // It may have been hung up on already.
+        let _ = stranger.write_all(b"GET / HTTP/1.0\r\n\r\n");
+    }
+    for _ in 0..2 {
+        daemon.probe().ok();
+    }
+    signal(daemon.child.id(), "TERM");
+    common::eventually(LIMIT, "the daemon ends", || daemon.child.try_wait().unwrap().is_some());
+    assert_eq!(daemon.child.wait().unwrap().code(), Some(0));
 }
 
 #[test]

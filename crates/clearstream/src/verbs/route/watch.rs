@@ -95,6 +95,7 @@ impl WatchArgs {
             return Ok(output::line(text.trim_end())?);
         }
         let stop = interrupt::stop_flag()?;
+        output::in_background();
         let config = self.watch_config(&fabric, host, &root);
         let mut last = None;
         watch::run(config, &stop, &mut |event| {
