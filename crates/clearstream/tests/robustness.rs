@@ -102,7 +102,7 @@ fn controllers_are_served_when_nobody_reads_the_log() {
     let folder = tempfile::tempdir().unwrap();
     let (_reader, mut writer) = std::io::pipe().unwrap();
     rustix::io::ioctl_fionbio(&writer, true).unwrap();
-    while writer.write(&[b'x'; 512]).is_ok() {}
+    while writer.write_all(&[b'x'; 512]).is_ok() {}
     rustix::io::ioctl_fionbio(&writer, false).unwrap();
     let mut daemon = Daemon::start(folder.path(), writer.into());
     for _ in 0..200 {
