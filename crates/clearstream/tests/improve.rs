@@ -78,7 +78,7 @@ fn root_a_hangup_restores_the_change_in_test() {
     let mut child = None;
     // Where other programs leave no processor time, it may find nothing to try.
     for _ in 0..3 {
-        let mut command = clearstream(&["improve", "--lab", &lab.0, "--json", "-t", "1s", "-O", "1s"]);
+        let mut command = clearstream(&["improve", "--lab", &lab.0, "-t", "1s", "-O", "1s"]);
         command.args(["--diagnosis-budget", "15s", "--budget", "120s"]).env("CLEARSTREAM_PLANS", &plans);
         let mut program = command.spawn().unwrap();
         let mut is_changed = false;
