@@ -208,7 +208,15 @@ fn a_run_with_a_pause_is_one_run() {
     const PAUSE: Duration = Duration::from_millis(200);
     let size = BYTES.to_string();
     let server = Server::start(&[
-        "rdma", "serve", "--port", "0", "--once", "--perftest", "ib_send_bw", "--size", &size,
+        "rdma",
+        "serve",
+        "--port",
+        "0",
+        "--once",
+        "--perftest",
+        "ib_send_bw",
+        "--size",
+        &size,
     ]);
     let (count, target) = (COUNT.to_string(), server.address.to_string());
     let mut client =

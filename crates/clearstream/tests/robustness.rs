@@ -100,11 +100,8 @@ fn controllers_are_served_when_nobody_can_take_the_log() {
 #[test]
 fn controllers_are_served_when_nobody_reads_the_log() {
     let folder = tempfile::tempdir().unwrap();
-    let (_reader, mut writer) = std::io::pipe().unwrap();
-    rustix::io::ioctl_fionbio(&writer, true).unwrap();
-    while writer.write_all(&[b'x'; 512]).is_ok() {}
-    rustix::io::ioctl_fionbio(&writer, false).unwrap();
-    let mut daemon = Daemon::start(folder.path(), writer.into());
+    let (_reader, log) = common::full_pipe();
+    let mut daemon = Daemon::start(folder.path(), log);
     for _ in 0..200 {
         let mut stranger = TcpStream::connect(&daemon.address).unwrap();
         // It may have been hung up on already.
@@ -206,7 +203,9 @@ fn nothing_that_a_terminal_obeys_is_printed_of_a_record() {
     let hostile = |name: &str| format!("{name}\\u001b[2J\\u001b]0;title\\u0007\\u009b31m\\u202e");
     let copy = |name: &Path| {
         let mut text = fs::read_to_string(source.join(name)).unwrap();
-        for name in ["geneva", "amsterdam", "40 Gb/s Ethernet between two servers", "these figures are made up"] {
+        for name in
+            ["geneva", "amsterdam", "40 Gb/s Ethernet between two servers", "these figures are made up"]
+        {
             text = text.replace(name, &hostile(name));
         }
         // Titles of experiments are beside names, which stay.
@@ -234,7 +233,8 @@ fn nothing_that_a_terminal_obeys_is_printed_of_a_record() {
             assert_eq!(raw(output), None, "{arguments:?}: {output:?}");
         }
         let is_shown = run.stdout.contains("\\u{1b}[2J") || run.stdout.contains("\\u001b[2J");
-        let names_nothing = arguments == ["report", record] || arguments[..] == ["report", record, "--format", "csv", "--out", "-"];
+        let names_nothing = arguments == ["report", record]
+            || arguments[..] == ["report", record, "--format", "csv", "--out", "-"];
         assert!(is_shown || names_nothing, "{arguments:?}: made visible: {}", run.stdout);
     }
 }

@@ -285,8 +285,10 @@ fn root_a_watch_moves_the_generation_of_ipv6_routes_far() {
         assert_eq!(listener.answered(), "written");
         drop(watch);
         let shown = fabric.exec("c1", &format!("ip -6 monitor file {record}"));
-        let (removed, changed): (Vec<&str>, Vec<&str>) =
-            shown.lines().filter(|line| line.contains(" 100:: ")).partition(|line| line.starts_with("Deleted"));
+        let (removed, changed): (Vec<&str>, Vec<&str>) = shown
+            .lines()
+            .filter(|line| line.contains(" 100:: "))
+            .partition(|line| line.starts_with("Deleted"));
         assert_eq!(removed.len(), 1, "nothing is left");
         counts.push(changed.len());
     }
