@@ -240,18 +240,17 @@ impl Guard {
     }
 }
 
-/// Repeats what an interrupted journal stops, while a guardian is about to end that.
+/// Repeats what an interrupted journal stops, while a guardian is about to recover
+/// it, and what the lock stops that it holds meanwhile.
 fn once_recovered<T>(mut work: impl FnMut() -> Result<T, PlanError>) -> Result<T, PlanError> {
     let until = Instant::now() + GUARDIAN_TIMEOUT;
-    let mut is_interrupted = false;
     loop {
         match work() {
-            Err(PlanError::Interrupted { .. }) if Instant::now() < until => is_interrupted = true,
-            // The guardian holds the lock while it recovers.
-            Err(PlanError::Busy { .. }) if is_interrupted && Instant::now() < until => {}
+            Err(PlanError::Interrupted { .. } | PlanError::Busy { .. }) if Instant::now() < until => {
+                thread::sleep(GUARDIAN_INTERVAL);
+            }
             other => return other,
         }
-        thread::sleep(GUARDIAN_INTERVAL);
     }
 }
 
