@@ -110,7 +110,8 @@ fn write_all(queued: &Receiver<Entry>, lost_count: &AtomicU64, mut out: impl Wri
             Entry::Line(line) => drop(out.write_all(line.as_bytes())),
             Entry::Flush(done) => {
                 report_lost(lost_count, &mut out);
-                drop(done.send(()));
+                // Whoever waited for it may have given up.
+                let _ = done.send(());
             }
         }
     }
