@@ -94,7 +94,8 @@ fn a_hangup_ends_a_study_that_is_resumed_later() {
     assert!(ended.stderr.contains("--resume"), "{}", ended.stderr);
     let before = trials().unwrap();
     assert!(before.lines().count() < 8, "it ended before all was measured");
-    let resume = [arguments.as_slice(), &["--resume", record().unwrap().to_str().unwrap()]].concat();
+    let made = record().unwrap();
+    let resume = [arguments.as_slice(), &["--resume", made.to_str().unwrap()]].concat();
     run(&resume).ok();
     let after = trials().unwrap();
     assert!(after.starts_with(&before), "what was recorded is kept");
