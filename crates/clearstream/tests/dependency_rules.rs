@@ -16,7 +16,7 @@ use serde_json::Value;
 const GROUPS: [&[&str]; 6] = [
     &["schema", "stats"],
     &["sys", "netlink", "host", "control", "configfile", "testkit"],
-    &["lab", "workload", "flow", "probe", "message", "plan", "iwarp", "rdma"],
+    &["lab", "workload", "flow", "probe", "message", "plan", "iperf3", "iwarp", "rdma"],
     &["tune", "place", "route", "failover"],
     &["record", "study", "diagnose", "improve"],
     &["report", "clearstream"],

@@ -38,7 +38,7 @@ use crate::{
     failure,
 };
 
-pub use crate::data::Progress;
+pub use crate::{data::Progress, schedule::Schedule};
 
 /// How long threads may take to end once they were stopped.
 const STOP_TIMEOUT: Duration = Duration::from_millis(2500);
@@ -329,6 +329,13 @@ impl Engine {
         self.gate.silence();
     }
 
+    /// Whether every thread of a role has ended.
+    pub fn has_ended(&self, role: Role) -> bool {
+        self.gate.outcomes(|ended| {
+            self.of(role).all(|flow| ended.iter().any(|(number, _)| *number == flow.number))
+        })
+    }
+
     /// Waits until every thread has ended; false when that takes longer.
     pub fn wait_ended(&self, until: Instant) -> bool {
         self.gate.wait_ended(until)
@@ -345,7 +352,7 @@ impl Engine {
 
     /// Why a thread ended that was not to end, if one did.
     pub fn failure(&self) -> Option<Failure> {
-        first_failure(&self.gate.take_outcomes())
+        self.gate.outcomes(first_failure)
     }
 
     /// Ends all threads.

@@ -35,13 +35,6 @@ impl Progress<'_> {
         self.slot.moved(total_bytes);
     }
 
-    /// Datagrams received so far, numbers that were skipped, and numbers that
-    /// came after a later one.
-    #[inline]
-    pub fn sequenced(&self, received: u64, gaps: u64, late: u64) {
-        self.slot.sequenced(received, gaps, late);
-    }
-
     /// The time is over: a sender ends now, a receiver when nothing is queued.
     #[inline]
     pub fn is_silent(&self) -> bool {
