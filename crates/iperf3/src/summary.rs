@@ -181,7 +181,7 @@ impl Facts<'_> {
             received_ns,
             sent_bytes: Some(streams.iter().map(|(_, stream, _)| stream.bytes).sum()),
             sent_ns: Some(self.tally.measured_ns),
-            retransmit_count: streams.iter().map(|(_, stream, _)| stream.retransmit_count()).sum(),
+            retransmit_count: known_sum(streams.iter().map(|(_, stream, _)| stream.retransmit_count())),
             rtt_ns: self.tally.rtt_ns(),
             min_rtt_ns: self.tally.min_rtt_ns(),
             datagrams: (self.protocol == Protocol::Udp && complete).then(|| {
@@ -220,10 +220,7 @@ impl Facts<'_> {
             received_ns: Some(measured_ns),
             sent_bytes: complete.then(|| sum(results.iter().map(|result| result.bytes))),
             sent_ns: results.iter().filter_map(|result| result.time_s).map(|s| (s * 1e9) as u64).max(),
-            retransmit_count: results
-                .iter()
-                .map(|result| result.retransmit_count)
-                .sum::<Option<u64>>()
+            retransmit_count: known_sum(results.iter().map(|result| result.retransmit_count))
                 .filter(|_| complete && tcp),
             rtt_ns: None,
             min_rtt_ns: None,
@@ -251,6 +248,11 @@ impl Facts<'_> {
 
 fn rate_bps(bytes: u64, nanos: u64) -> f64 {
     if nanos == 0 { 0.0 } else { bytes as f64 * 8e9 / nanos as f64 }
+}
+
+/// Where every one is known.
+fn known_sum(mut numbers: impl Iterator<Item = Option<u64>>) -> Option<u64> {
+    numbers.try_fold(0, |sum: u64, number| Some(sum.saturating_add(number?)))
 }
 
 /// Of numbers that a peer sent.
