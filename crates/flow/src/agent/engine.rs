@@ -116,6 +116,12 @@ pub fn connect(config: &FlowConfig, server: SocketAddr, role: Role, flow: u32) -
     Ok(socket)
 }
 
+/// Whether a congestion control is there without a module that the kernel would
+/// load by its name, which is not for a stranger to cause.
+pub fn is_congestion_control_loaded(name: &str) -> bool {
+    super::refuse_to_load(&HostRoot::live(), Some(name)).is_ok()
+}
+
 /// Kind of failure of a connection that never came about.
 pub fn connect_kind(error: &io::Error) -> FailureKind {
     open::connect_kind(error)

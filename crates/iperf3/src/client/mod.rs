@@ -18,7 +18,6 @@ use clearstream_schema::{
     iperf3::{Iperf3Interval, Iperf3Role, Iperf3Summary},
 };
 use clearstream_sys::tcp_info;
-use rand::Rng as _;
 
 use self::{
     connect::Streams,
@@ -44,8 +43,6 @@ const FIRST_DATA_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a sender's last transfer may take before it is cut.
 const LAST_TRANSFER: Duration = Duration::from_millis(50);
 const END_TIMEOUT: Duration = Duration::from_millis(2500);
-/// How long data of a limited test may be on the way after the last transfer.
-const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a test for a time, and one for an amount of data, looks up.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const AMOUNT_POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -75,13 +72,26 @@ pub fn run(
     events: &mut dyn FnMut(Iperf3Event<'_>),
 ) -> Result<Iperf3Summary, Iperf3Error> {
     request::check(config)?;
-    let mut random = [0; 36];
-    rand::rng().fill_bytes(&mut random);
-    let cookie = Cookie::of_random(random);
+    let cookie = Cookie::of_random(rand::random());
     let mut session = Session::new(host, connect::control(host, addresses, config)?, stop);
+    let ended = drive(&mut session, &cookie, config, events);
+    if ended.is_err() {
+        // Refused where the server has gone, or ended the test itself.
+        drop(session.send(&[State::ClientTerminate.byte()]));
+    }
+    ended
+}
+
+/// A test over its control connection, from the cookie to the results.
+fn drive(
+    session: &mut Session<'_>,
+    cookie: &Cookie,
+    config: &FlowConfig,
+    events: &mut dyn FnMut(Iperf3Event<'_>),
+) -> Result<Iperf3Summary, Iperf3Error> {
     session.send(cookie.bytes())?;
     session.expect(&ClientEvent::ParametersWanted, STEP_TIMEOUT)?;
-    let parameters = parameters(config, &session)?;
+    let parameters = parameters(config, session)?;
     session.send_json(&parameters.to_json())?;
     session.expect(&ClientEvent::StreamsWanted, STEP_TIMEOUT)?;
 
@@ -95,19 +105,19 @@ pub fn run(
         index: 0,
         complete: true,
     };
-    test.connect(&mut session, &cookie)?;
+    test.connect(session, cookie)?;
     session.expect(&ClientEvent::Start, STEP_TIMEOUT)?;
     events(Iperf3Event::Ready(&test.settings));
     for notice in &test.notices {
         events(Iperf3Event::Notice(notice));
     }
     session.expect(&ClientEvent::Running, STEP_TIMEOUT)?;
-    let measured = test.measure(&mut session, events);
-    match measured.and_then(|()| test.exchange(&mut session)) {
-        Ok(results) => Ok(test.summary(&session, Some(&results))),
+    let measured = test.measure(session, events);
+    match measured.and_then(|()| test.exchange(session)) {
+        Ok(results) => Ok(test.summary(session, Some(&results))),
         Err(Ended(failure)) => {
             test.complete = false;
-            let partial = (test.tally.measured_ns > 0).then(|| Box::new(test.summary(&session, None)));
+            let partial = (test.tally.measured_ns > 0).then(|| Box::new(test.summary(session, None)));
             Err(Iperf3Error { failure, partial })
         }
     }
@@ -211,7 +221,7 @@ impl Test<'_> {
             if limited && self.is_all_moved() {
                 return Ok(true);
             }
-            if ended && !limited {
+            if ended && (!limited || self.is_short()) {
                 let reason = || {
                     let message = format!("{} closed the data connections", session.name());
                     failure(FailureKind::Connection, message)
@@ -239,6 +249,12 @@ impl Test<'_> {
         let sent = !sends || (self.engine.has_ended(Role::Send) && self.is_delivered());
         let received = !receives || self.engine.moved_bytes(Role::Receive) >= wanted;
         sent && received
+    }
+
+    /// Less was received than was to come.
+    fn is_short(&self) -> bool {
+        let (_, receives) = request::roles(self.config.direction);
+        receives && self.engine.moved_bytes(Role::Receive) < self.parameters.bytes.unwrap_or(0)
     }
 
     fn is_delivered(&self) -> bool {

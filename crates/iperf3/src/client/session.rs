@@ -42,8 +42,8 @@ pub(super) struct Session<'a> {
     machine: ClientMachine,
     pending: VecDeque<ClientEvent>,
     stop: &'a AtomicBool,
-    /// A test that runs ends by itself when it is stopped.
-    running: bool,
+    /// The test is over: its results are worth waiting for, also when it was stopped.
+    ending: bool,
 }
 
 impl<'a> Session<'a> {
@@ -55,7 +55,7 @@ impl<'a> Session<'a> {
             machine: ClientMachine::new(),
             pending: VecDeque::new(),
             stop,
-            running: false,
+            ending: false,
         }
     }
 
@@ -98,7 +98,7 @@ impl<'a> Session<'a> {
     /// Tells the server that the test is over.
     pub(super) fn end(&mut self) -> Result<(), Failure> {
         self.machine.end();
-        self.running = true;
+        self.ending = true;
         self.send(&[State::TestEnd.byte()])
     }
 
@@ -133,7 +133,7 @@ impl<'a> Session<'a> {
             if let Some(event) = self.pending.pop_front() {
                 return Ok(Some(event));
             }
-            if self.is_stopped() && !self.running {
+            if self.is_stopped() && !self.ending {
                 return Err(failure(FailureKind::Connection, "stopped before data flowed"));
             }
             let left = until.saturating_duration_since(Instant::now());
