@@ -15,6 +15,7 @@ use clearstream_schema::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::compat::CompatArgs;
 use crate::{
     endpoints::{Endpoints, PathArgs},
     exit::CommandError,
@@ -30,6 +31,8 @@ pub struct FlowArgs {
     host: Option<String>,
     #[command(flatten)]
     path: PathArgs,
+    #[command(flatten)]
+    compat: CompatArgs,
     #[command(flatten)]
     config: FlowConfig,
 }
@@ -53,6 +56,9 @@ pub struct FlowDocument<'a> {
 impl FlowArgs {
     /// Does it.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
+        if self.compat.is_requested() {
+            return self.compat.run(self.host.as_deref(), &self.config, out);
+        }
         let stop = interrupt::stop_flag()?;
         let mut ends = Endpoints::open(self.host.as_deref(), &self.path)?;
         let mut hosts = ends.hosts()?;

@@ -51,7 +51,6 @@ pub(super) fn config(parameters: &Parameters) -> FlowConfig {
         warm_up: TimeSpan::from_seconds(parameters.omit_s.into()),
         interval: INTERVAL,
         transfer: if tcp { ByteCount(parameters.length_bytes) } else { defaults.transfer },
-        datagram: (!tcp).then_some(ByteCount(parameters.length_bytes)),
         method: if tcp && parameters.send_file { SendMethod::Sendfile } else { SendMethod::Copy },
         receive: if tcp && parameters.discard { ReceiveMethod::Discard } else { ReceiveMethod::Copy },
         window: parameters.window_bytes.map(|bytes| ByteCount(bytes.into())),
