@@ -286,6 +286,22 @@ fn the_protocol_of_iwarp_does_no_input_or_output_and_reads_no_clock() {
     assert_eq!(found, Vec::<String>::new());
 }
 
+/// Bytes in, what they mean out: what peers say is tested and fuzzed without them.
+#[test]
+fn the_protocol_of_iperf3_does_no_input_or_output_and_reads_no_clock() {
+    let words = ["std::net", "std::time", "std::thread", "std::io", "Instant", "rustix", "socket2", "clearstream_sys"];
+    let protocol =
+        ["wire.rs", "object.rs", "parameters.rs", "results.rs", "datagram.rs", "client/machine.rs", "server/machine.rs"];
+    let found: Vec<_> = places(&["iperf3"], &words)
+        .into_iter()
+        .filter(|place| {
+            let file = place.strip_prefix("crates/iperf3/src/").unwrap().split(':').next().unwrap();
+            protocol.contains(&file)
+        })
+        .collect();
+    assert_eq!(found, Vec::<String>::new());
+}
+
 #[test]
 fn every_crate_takes_the_workspace_lints_and_they_forbid_printing() {
     let read = |path: PathBuf| fs::read_to_string(path).unwrap().parse::<toml::Table>().unwrap();

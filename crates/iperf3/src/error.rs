@@ -54,7 +54,7 @@ pub enum ProtocolError {
     #[error("it is busy with another test: iperf3 runs one at a time; try again later")]
     Busy,
     /// The server reports an error by its number.
-    #[error("it refused the test: {}", refusal(*code, *errno))]
+    #[error("it refused the test: {}", refusal(.code, .errno))]
     Refused {
         /// iperf3's number of the error.
         code: u32,
@@ -85,7 +85,7 @@ impl ProtocolError {
 }
 
 /// Numbers of iperf3's errors that a server sends, in words, and what to do.
-fn refusal(code: u32, errno: u32) -> String {
+fn refusal(code: &u32, errno: &u32) -> String {
     let words = match code {
         5 => "the duration is longer than it takes",
         6 => "it takes fewer flows",
@@ -116,7 +116,7 @@ fn refusal(code: u32, errno: u32) -> String {
     };
     let system = match errno {
         0 => String::new(),
-        errno => format!(", {}", std::io::Error::from_raw_os_error(i32::try_from(errno).unwrap_or(0))),
+        errno => format!(", {}", std::io::Error::from_raw_os_error(i32::try_from(*errno).unwrap_or(0))),
     };
     format!("{words} (iperf3 error {code}{system})")
 }

@@ -2,7 +2,7 @@
 //! iperf3's own bounds before anything is done.
 
 use clearstream_schema::flow::{Direction, Protocol};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::{
     error::ProtocolError,
@@ -154,7 +154,7 @@ impl Parameters {
         optional("zerocopy", self.send_file.then(|| 1.into()));
         optional("skip_rx_copy", self.discard.then(|| 1.into()));
         optional("client_version", self.version.clone().map(Value::from));
-        json!(keys)
+        Value::Object(keys)
     }
 
     /// Reads the message of a client.

@@ -235,16 +235,15 @@ impl Keeper {
     fn admit(&self, Pending { number, stream, .. }: Pending, cookie: Cookie) {
         let visitor = Visitor { number, stream, cookie };
         let mut admission = locked(&self.shared.admission);
-        let to = match &*admission {
-            Admission::Idle => {
-                *admission = Admission::Busy;
-                &self.clients
-            }
-            Admission::Streams(own, streams) if *own == cookie => streams,
-            Admission::Streams(..) | Admission::Busy => return deny(&visitor.stream),
-        };
-        // The test, or the server, has ended meanwhile: dropping it closes it.
-        drop(to.send(visitor));
+        // Where the test, or the server, has ended meanwhile, dropping it closes it.
+        if matches!(*admission, Admission::Idle) {
+            *admission = Admission::Busy;
+            return drop(self.clients.send(visitor));
+        }
+        match &*admission {
+            Admission::Streams(own, streams) if *own == cookie => drop(streams.send(visitor)),
+            _ => deny(&visitor.stream),
+        }
     }
 }
 
