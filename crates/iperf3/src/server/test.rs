@@ -41,8 +41,10 @@ const GRACE: Duration = Duration::from_secs(40);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// How often a running test looks at its threads.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// How long threads may take to end once the time is over, before their sockets
-/// are closed under them, and again after that.
+/// How long a last transfer may take before it is cut.
+const LAST_TRANSFER: Duration = Duration::from_millis(20);
+/// How long threads may take to end then, before their sockets are closed under
+/// them, and again after that.
 const END_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// iperf3's numbers of the errors that a client is told.
@@ -345,12 +347,17 @@ impl<'a> Test<'a> {
         self.index += 1;
     }
 
-    /// Ends all threads; receivers first take what is queued.
+    /// Ends all threads; receivers first take what is queued, and a sender whose
+    /// client does not read any more is cut, since all this time counts.
     fn end_threads(&self) {
         self.engine.silence();
         if self.config.protocol != Protocol::Udp {
             self.engine.shut_down(Role::Receive, Shutdown::Read);
         }
+        if self.engine.wait_ended(Instant::now() + LAST_TRANSFER) {
+            return;
+        }
+        self.engine.shut_down(Role::Send, Shutdown::Write);
         if !self.engine.wait_ended(Instant::now() + END_TIMEOUT) {
             self.engine.shut_down(Role::Send, Shutdown::Both);
             self.engine.shut_down(Role::Receive, Shutdown::Both);
