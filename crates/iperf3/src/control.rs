@@ -44,8 +44,7 @@ impl Control {
         stream.set_nonblocking(false)?;
         stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
         let socket = SockRef::from(&stream);
-        let keepalive =
-            TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 4).with_retries(4);
+        let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 4).with_retries(4);
         socket.set_tcp_keepalive(&keepalive)?;
         socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
         let (local, peer) = (stream.local_addr()?, stream.peer_addr()?);

@@ -108,11 +108,7 @@ impl Results {
         let percent = |key: &str| Ok::<_, ProtocolError>(keys.number(key)?.unwrap_or(0.0).max(0.0));
         let streams = keys.list("streams", STREAMS_MAX as usize * 2)?;
         Ok(Self {
-            cpu_percent: [
-                percent("cpu_util_total")?,
-                percent("cpu_util_user")?,
-                percent("cpu_util_system")?,
-            ],
+            cpu_percent: [percent("cpu_util_total")?, percent("cpu_util_user")?, percent("cpu_util_system")?],
             has_retransmits: match keys.number("sender_has_retransmits")? {
                 Some(number) if number < 0.0 => Retransmits::NoSender,
                 Some(number) if number > 0.0 => Retransmits::Known,
@@ -146,10 +142,9 @@ impl StreamResult {
         let must = |key: &str| keys.count(key)?.ok_or_else(|| keys.wrong(format!("a stream lacks {key}")));
         let omitted = match (keys.count("omitted_errors")?, keys.count("omitted_packets")?) {
             (None, None) => None,
-            (lost, datagrams) => Some(Omitted {
-                lost_count: lost.unwrap_or(0),
-                datagram_count: datagrams.unwrap_or(0),
-            }),
+            (lost, datagrams) => {
+                Some(Omitted { lost_count: lost.unwrap_or(0), datagram_count: datagrams.unwrap_or(0) })
+            }
         };
         let time_s = match (keys.number("start_time")?, keys.number("end_time")?) {
             (Some(start), Some(end)) => Some(end - start).filter(|time| *time > 0.0),

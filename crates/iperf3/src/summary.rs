@@ -126,10 +126,17 @@ impl Facts<'_> {
             return;
         };
         let receives = |stream: &StreamResult| {
-            self.tally.streams.iter().zip(0..).any(|(own, index)| stream_id(index) == stream.id && own.role == Role::Send)
+            self.tally
+                .streams
+                .iter()
+                .zip(0..)
+                .any(|(own, index)| stream_id(index) == stream.id && own.role == Role::Send)
         };
         let remote: Vec<&StreamResult> = results.streams.iter().filter(|stream| receives(stream)).collect();
-        if self.warm_up && self.protocol == Protocol::Udp && remote.iter().any(|stream| stream.omitted.is_none()) {
+        if self.warm_up
+            && self.protocol == Protocol::Udp
+            && remote.iter().any(|stream| stream.omitted.is_none())
+        {
             self.notices.push(notice(
                 "peer-counts-warm-up",
                 "the other end is older than iperf3 3.13: its counts of datagrams include the warm-up",

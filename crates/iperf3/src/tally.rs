@@ -136,7 +136,8 @@ impl Tally {
             sent_bps: sent.map(|bytes| rate_bps(bytes, nanos)),
             received_bps: received.map(|bytes| rate_bps(bytes, nanos)),
             retransmit_count: retransmitted,
-            datagrams: seen.map(|(expected, lost, late, jitters)| datagrams(expected, lost, Some(late), jitters)),
+            datagrams: seen
+                .map(|(expected, lost, late, jitters)| datagrams(expected, lost, Some(late), jitters)),
             local,
         }
     }
@@ -182,8 +183,7 @@ mod tests {
 
     #[test]
     fn the_warm_up_counts_in_no_total_and_retransmits_are_per_interval() {
-        let mut tally =
-            Tally { streams: vec![Stream::new(Role::Send, None)], ..Tally::default() };
+        let mut tally = Tally { streams: vec![Stream::new(Role::Send, None)], ..Tally::default() };
         let first = tally.add(interval(0, 1000, 5), true);
         let second = tally.add(interval(1, 2000, 7), false);
         let third = tally.add(interval(2, 3000, 7), false);

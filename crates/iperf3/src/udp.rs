@@ -189,7 +189,12 @@ pub(crate) fn greet(socket: &Socket, until: Instant) -> io::Result<()> {
 }
 
 /// Sends until the time is over or all is sent.
-pub(crate) fn send(socket: &Socket, progress: &Progress<'_>, shape: Shape, counts: &Arc<Counts>) -> io::Result<()> {
+pub(crate) fn send(
+    socket: &Socket,
+    progress: &Progress<'_>,
+    shape: Shape,
+    counts: &Arc<Counts>,
+) -> io::Result<()> {
     let DatagramSize { size_bytes: size, batch_bytes } = shape.size;
     let limit = shape.limit.unwrap_or(u64::MAX);
     let mut buffer = vec![0; batch_bytes];

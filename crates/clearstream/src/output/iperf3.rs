@@ -45,8 +45,7 @@ pub fn settings(config: &FlowConfig, settings: &FlowSettings) -> String {
             bytes(flow.segment_bytes),
         ]
     });
-    let header =
-        [">flow", "here", "local", "remote", ">send buffer", ">receive buffer", "cc", ">segment"];
+    let header = [">flow", "here", "local", "remote", ">send buffer", ">receive buffer", "cc", ">segment"];
     format!(
         "{} {} with an iperf3 server. Effective settings at this end:\n{}\n{}",
         count(config.flows, &format!("{} flow", protocol_name(config.protocol))),
@@ -77,9 +76,7 @@ pub fn interval(protocol: Protocol, interval: &Iperf3Interval) -> String {
     if protocol == Protocol::Udp {
         let (lost, jitter) = interval.datagrams.map_or_else(
             || ("-".to_owned(), "-".to_owned()),
-            |counted| {
-                (format!("{}/{}", counted.lost_count, counted.expected_count), time(counted.jitter_ns))
-            },
+            |counted| (format!("{}/{}", counted.lost_count, counted.expected_count), time(counted.jitter_ns)),
         );
         line.push_str(&format!("  {lost:>16}  {jitter:>7}"));
     } else {
@@ -105,7 +102,8 @@ pub fn interval(protocol: Protocol, interval: &Iperf3Interval) -> String {
 /// The end: figures with who reported them, then what to know.
 pub fn summary(summary: &Iperf3Summary, paint: Paint) -> String {
     let mut lines = Vec::new();
-    for (name, direction) in [("client to server", &summary.forward), ("server to client", &summary.reverse)] {
+    for (name, direction) in [("client to server", &summary.forward), ("server to client", &summary.reverse)]
+    {
         if let Some(direction) = direction {
             lines.extend(direction_lines(name, direction, paint));
         }
@@ -151,7 +149,8 @@ fn direction_lines(name: &str, direction: &Iperf3Direction, paint: Paint) -> Vec
         lines.push(format!("  median smoothed rtt {}, lowest rtt {}", time(rtt), time(min)));
     }
     if let Some(counted) = &direction.datagrams {
-        let percent = counted.loss_ratio.map_or_else(String::new, |ratio| format!(" ({:.3} %)", ratio * 100.0));
+        let percent =
+            counted.loss_ratio.map_or_else(String::new, |ratio| format!(" ({:.3} %)", ratio * 100.0));
         let late = counted.reordered_count.map_or_else(String::new, |count| format!(", {count} reordered"));
         lines.push(format!(
             "  lost {} of {} datagrams{percent}{late}, jitter {}",
@@ -170,7 +169,8 @@ fn direction_lines(name: &str, direction: &Iperf3Direction, paint: Paint) -> Vec
 
 /// A client's test has begun at this server.
 pub fn started(peer: &SocketAddr, parameters: &Parameters) -> String {
-    let version = parameters.version.as_deref().map_or_else(String::new, |name| format!(" {}", escaped(name)));
+    let version =
+        parameters.version.as_deref().map_or_else(String::new, |name| format!(" {}", escaped(name)));
     format!(
         "{peer} (iperf3{version}): {} {}",
         count(parameters.streams, &format!("{} stream", protocol_name(parameters.protocol))),

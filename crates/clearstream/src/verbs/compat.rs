@@ -3,10 +3,7 @@
 
 use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs},
-    sync::{
-        Mutex, PoisonError,
-        atomic::Ordering::Relaxed,
-    },
+    sync::{Mutex, PoisonError, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
@@ -118,13 +115,14 @@ fn resolve(host: &str, option: Option<u16>) -> Result<Vec<SocketAddr>, CommandEr
     let port = match (port.map(str::parse::<u16>), option) {
         (Some(Ok(port)), None) if port > 0 => port,
         (Some(_), Some(_)) => {
-            return Err(CommandError::usage("the port is named twice: in HOST:PORT and by --destination-port"));
+            return Err(CommandError::usage(
+                "the port is named twice: in HOST:PORT and by --destination-port",
+            ));
         }
         (Some(_), None) => return Err(CommandError::Usage(format!("{host}: the port must be 1 to 65535"))),
         (None, option) => option.unwrap_or(wire::PORT),
     };
-    let unreachable =
-        |reason: String| CommandError::Unreachable { host: name.to_owned(), reason };
+    let unreachable = |reason: String| CommandError::Unreachable { host: name.to_owned(), reason };
     let addresses: Vec<SocketAddr> =
         (name, port).to_socket_addrs().map_err(|error| unreachable(error.to_string()))?.collect();
     if addresses.is_empty() {
@@ -195,7 +193,9 @@ pub fn serve(listen: Option<SocketAddr>, once: bool, out: &Output) -> Result<(),
         Some(format!("listening on {local} for iperf3 clients; stop with Ctrl-C"))
     });
     if exposed(&local) {
-        out.note("note: everybody who reaches this port can start a test: iperf3's protocol knows no pairing");
+        out.note(
+            "note: everybody who reaches this port can start a test: iperf3's protocol knows no pairing",
+        );
     }
     let log = Log(Mutex::new(LogLimit::new(Instant::now())));
     let served = server.run(&stop, &mut |event| serve_event(&event, out, &log));

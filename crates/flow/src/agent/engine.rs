@@ -182,8 +182,7 @@ impl Engine {
             },
         };
         let socket = Arc::new(socket);
-        let worker =
-            Worker::start(task, Arc::clone(&socket), Arc::clone(&self.gate), self.told.0.clone());
+        let worker = Worker::start(task, Arc::clone(&socket), Arc::clone(&self.gate), self.told.0.clone());
         self.push(socket, role, worker)
     }
 
@@ -200,8 +199,7 @@ impl Engine {
         body: impl FnOnce(&Socket, &Progress<'_>) -> io::Result<()> + Send + 'static,
     ) -> Result<(), Failure> {
         let number = self.next();
-        let datagrams =
-            Datagrams { size, batch, tag: [0; 8], rate_bps: None, patience: Duration::MAX };
+        let datagrams = Datagrams { size, batch, tag: [0; 8], rate_bps: None, patience: Duration::MAX };
         let way = match role {
             Role::Send => Way::SendDatagrams(datagrams),
             Role::Receive => Way::ReceiveDatagrams(datagrams),

@@ -76,7 +76,10 @@ fn unreachable(host: &str, address: SocketAddr, error: &io::Error) -> Failure {
             "nothing listens there: start `iperf3 -s` on that host, or name its port as HOST:PORT".to_owned()
         }
         ErrorKind::TimedOut => {
-            format!("no reply within {} s: is the host up, and the port open in its firewall?", CONNECT_TIMEOUT.as_secs())
+            format!(
+                "no reply within {} s: is the host up, and the port open in its firewall?",
+                CONNECT_TIMEOUT.as_secs()
+            )
         }
         _ => error.to_string(),
     };
@@ -158,7 +161,12 @@ impl Streams<'_> {
 }
 
 /// How the datagrams of a connected socket look.
-pub(crate) fn shape(socket: &Socket, role: Role, parameters: &Parameters, notices: &mut Vec<Notice>) -> Shape {
+pub(crate) fn shape(
+    socket: &Socket,
+    role: Role,
+    parameters: &Parameters,
+    notices: &mut Vec<Notice>,
+) -> Shape {
     let size = usize::try_from(parameters.length_bytes).unwrap_or(1460);
     let rate_bps = parameters.rate_bps.or(parameters.kernel_rate_bps);
     if role == Role::Receive

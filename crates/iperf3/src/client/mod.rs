@@ -127,9 +127,7 @@ fn drive(
 fn parameters(config: &FlowConfig, session: &Session<'_>) -> Result<Parameters, Failure> {
     let datagram = match config.datagram {
         Some(size) => size.0,
-        None if config.protocol == Protocol::Udp => {
-            udp::unfragmented_bytes(&session.path_socket()?) as u64
-        }
+        None if config.protocol == Protocol::Udp => udp::unfragmented_bytes(&session.path_socket()?) as u64,
         None => 0,
     };
     request::parameters(config, session.server().ip(), datagram)
@@ -201,7 +199,9 @@ impl Test<'_> {
                     session.name(),
                     FIRST_DATA_TIMEOUT.as_secs()
                 );
-                return Err(Ended(self.engine.failure().unwrap_or(failure(FailureKind::Connection, message))));
+                return Err(Ended(
+                    self.engine.failure().unwrap_or(failure(FailureKind::Connection, message)),
+                ));
             }
         }
     }
@@ -222,11 +222,11 @@ impl Test<'_> {
                 return Ok(true);
             }
             if ended && (!limited || self.is_short()) {
-                let reason = || {
+                let reason = session.reason().or_else(|| self.engine.failure());
+                return Err(Ended(reason.unwrap_or_else(|| {
                     let message = format!("{} closed the data connections", session.name());
                     failure(FailureKind::Connection, message)
-                };
-                return Err(Ended(session.reason().or_else(|| self.engine.failure()).unwrap_or_else(reason)));
+                })));
             }
             if let Some(failed) = self.engine.failure() {
                 return Err(Ended(session.reason().unwrap_or(failed)));

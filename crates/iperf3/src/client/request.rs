@@ -36,10 +36,15 @@ pub(super) fn check(config: &FlowConfig) -> Result<(), Failure> {
     let (sends, receives) = roles(config.direction);
     engine::check(config, sends, receives)?;
     if config.protocol == Protocol::Mptcp {
-        return Err(invalid("an iperf3 server does not say whether it speaks MPTCP: use protocol tcp or udp"));
+        return Err(invalid(
+            "an iperf3 server does not say whether it speaks MPTCP: use protocol tcp or udp",
+        ));
     }
     if config.flows > STREAMS_MAX {
-        return Err(invalid(format!("an iperf3 server takes at most {STREAMS_MAX} flows, not {}", config.flows)));
+        return Err(invalid(format!(
+            "an iperf3 server takes at most {STREAMS_MAX} flows, not {}",
+            config.flows
+        )));
     }
     if config.transfer.0 > TRANSFER_MAX {
         return Err(invalid(format!("an iperf3 server takes transfers up to 1MiB, not {}", config.transfer)));
@@ -60,7 +65,11 @@ pub(super) fn check(config: &FlowConfig) -> Result<(), Failure> {
         }
     }
     if let Some(size) = config.datagram.filter(|size| !DATAGRAM.contains(&size.0)) {
-        return Err(invalid(format!("datagram must be {} to {} bytes, not {size}", DATAGRAM.start(), DATAGRAM.end())));
+        return Err(invalid(format!(
+            "datagram must be {} to {} bytes, not {size}",
+            DATAGRAM.start(),
+            DATAGRAM.end()
+        )));
     }
     check_remote(config, sends, receives)
 }

@@ -49,14 +49,7 @@ pub(super) struct Session<'a> {
 impl<'a> Session<'a> {
     pub(super) fn new(host: &str, control: Control, stop: &'a AtomicBool) -> Self {
         let name = format!("{host} ({})", control.peer);
-        Self {
-            name,
-            control,
-            machine: ClientMachine::new(),
-            pending: VecDeque::new(),
-            stop,
-            ending: false,
-        }
+        Self { name, control, machine: ClientMachine::new(), pending: VecDeque::new(), stop, ending: false }
     }
 
     /// The server, for people.
@@ -77,9 +70,9 @@ impl<'a> Session<'a> {
     pub(super) fn path_socket(&self) -> Result<Socket, Failure> {
         let config = FlowConfig { protocol: Protocol::Udp, ..FlowConfig::default() };
         let socket = engine::open_socket(&config, self.server().ip(), Role::Send)?;
-        socket
-            .connect(&self.server().into())
-            .map_err(|error| failure(engine::connect_kind(&error), format!("no path to {}: {error}", self.name)))?;
+        socket.connect(&self.server().into()).map_err(|error| {
+            failure(engine::connect_kind(&error), format!("no path to {}: {error}", self.name))
+        })?;
         Ok(socket)
     }
 
@@ -114,10 +107,9 @@ impl<'a> Session<'a> {
             Received::Closed(error) => Err(match (self.machine.closed(), error) {
                 (Some(refused), _) => self.refused(&refused),
                 (None, Some(error)) => self.lost(&error),
-                (None, None) => failure(
-                    FailureKind::Connection,
-                    format!("{} closed the control connection", self.name),
-                ),
+                (None, None) => {
+                    failure(FailureKind::Connection, format!("{} closed the control connection", self.name))
+                }
             }),
         }
     }

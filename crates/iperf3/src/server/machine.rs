@@ -71,7 +71,8 @@ impl ServerMachine {
             match &mut self.phase {
                 Phase::Parameters(reader) => {
                     let limit = parameters::LIMIT;
-                    let too_long = |TooLong(length)| ProtocolError::TooLong { what: "parameters", length, limit };
+                    let too_long =
+                        |TooLong(length)| ProtocolError::TooLong { what: "parameters", length, limit };
                     if let Some(text) = reader.take(&mut bytes).map_err(too_long)? {
                         events.push(ServerEvent::Parameters(Box::new(Parameters::read(&text)?)));
                         self.phase = Phase::Streams;
@@ -79,7 +80,8 @@ impl ServerMachine {
                 }
                 Phase::Results(reader) => {
                     let limit = results::LIMIT;
-                    let too_long = |TooLong(length)| ProtocolError::TooLong { what: "results", length, limit };
+                    let too_long =
+                        |TooLong(length)| ProtocolError::TooLong { what: "results", length, limit };
                     if let Some(text) = reader.take(&mut bytes).map_err(too_long)? {
                         events.push(ServerEvent::Results(Box::new(Results::read(&text)?)));
                         self.phase = Phase::Display;
@@ -154,10 +156,7 @@ mod tests {
         assert!(matches!(take(&deep), Err(ProtocolError::Json { .. })));
         let mut early = ServerMachine::new();
         early.take(&frame(&Parameters::default().to_json())).unwrap();
-        assert_eq!(
-            early.take(&[4]).unwrap_err().to_string(),
-            "it sent TEST_END where nothing was to come"
-        );
+        assert_eq!(early.take(&[4]).unwrap_err().to_string(), "it sent TEST_END where nothing was to come");
         let mut gone = ServerMachine::new();
         gone.run();
         assert_eq!(gone.take(&[12]), Err(ProtocolError::Terminated));

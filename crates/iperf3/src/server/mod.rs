@@ -73,7 +73,9 @@ impl Server {
         let door = Door::open(address).map_err(|error| match error.kind() {
             ErrorKind::AddrInUse => failure(
                 FailureKind::InUse,
-                format!("{address} is in use: does an `iperf3 -s` run here? Choose another --listen ADDRESS:PORT"),
+                format!(
+                    "{address} is in use: does an `iperf3 -s` run here? Choose another --listen ADDRESS:PORT"
+                ),
             ),
             ErrorKind::AddrNotAvailable => failure(
                 FailureKind::Invalid,

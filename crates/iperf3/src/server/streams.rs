@@ -11,7 +11,7 @@ use std::{
 
 use clearstream_flow::engine::{self, Engine, Role};
 use clearstream_schema::{
-    ByteCount, BitRate, CoreList, TimeSpan,
+    BitRate, ByteCount, CoreList, TimeSpan,
     control::{Failure, FailureKind},
     flow::{Direction, FlowConfig, Notice, Protocol, ReceiveMethod, SendMethod},
     iperf3::Iperf3Role,
@@ -78,8 +78,10 @@ pub(super) fn count(parameters: &Parameters) -> usize {
 pub(super) type Watch<'a> = &'a mut dyn FnMut() -> Result<(), Failure>;
 
 fn missing(have: usize, want: usize) -> Failure {
-    let message =
-        format!("{have} of {want} streams came within {} s: does a firewall drop them?", CONNECT_TIMEOUT.as_secs());
+    let message = format!(
+        "{have} of {want} streams came within {} s: does a firewall drop them?",
+        CONNECT_TIMEOUT.as_secs()
+    );
     failure(FailureKind::Connection, message)
 }
 
@@ -138,11 +140,14 @@ fn set_up(
         options::set_pacing(socket, rate.0 / 8)?;
     }
     let Some(name) = &parameters.congestion_control else { return Ok(()) };
-    let is_set = engine::is_congestion_control_loaded(name) && socket.set_tcp_congestion(name.as_bytes()).is_ok();
+    let is_set =
+        engine::is_congestion_control_loaded(name) && socket.set_tcp_congestion(name.as_bytes()).is_ok();
     if !is_set && !notices.iter().any(|notice| notice.id == "congestion-control-refused") {
         notices.push(notice(
             "congestion-control-refused",
-            format!("the client asked for the congestion control {name}, which is not loaded or not allowed here"),
+            format!(
+                "the client asked for the congestion control {name}, which is not loaded or not allowed here"
+            ),
         ));
     }
     Ok(())

@@ -161,8 +161,7 @@ impl Client<'_> {
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                let message =
-                    format!("{} said nothing for {} s", self.control.peer, timeout.as_secs());
+                let message = format!("{} said nothing for {} s", self.control.peer, timeout.as_secs());
                 return Err(failure(FailureKind::Connection, message));
             }
             self.read(left.min(POLL_INTERVAL))?;
@@ -392,10 +391,8 @@ impl<'a> Test<'a> {
         if results.is_some_and(|results| results.has_retransmits == Retransmits::Unknown)
             && self.config.protocol != Protocol::Udp
         {
-            self.notices.push(notice(
-                "peer-retransmits-missing",
-                "the client's system does not count retransmits",
-            ));
+            self.notices
+                .push(notice("peer-retransmits-missing", "the client's system does not count retransmits"));
         }
         Facts {
             role: Iperf3Role::Server,
