@@ -290,12 +290,15 @@ mod tests {
     }
 
     fn tally() -> Tally {
-        let stream = |role, bytes| Stream { bytes, ..Stream::new(role, None) };
-        Tally {
-            streams: vec![stream(Role::Send, 4000), stream(Role::Receive, 900)],
-            measured_ns: 1_000_000_000,
-            ..Tally::default()
-        }
+        let stream = |role, bytes| {
+            let mut stream = Stream::new(role, None);
+            stream.bytes = bytes;
+            stream
+        };
+        let mut tally = Tally::default();
+        tally.streams = vec![stream(Role::Send, 4000), stream(Role::Receive, 900)];
+        tally.measured_ns = 1_000_000_000;
+        tally
     }
 
     fn results() -> Results {

@@ -1,7 +1,7 @@
 //! A test towards an iperf3 server.
 
 pub(crate) mod connect;
-pub mod machine;
+pub(crate) mod machine;
 mod request;
 mod session;
 

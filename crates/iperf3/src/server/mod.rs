@@ -1,7 +1,7 @@
 //! A server for iperf3 clients: one test at a time, as iperf3's own.
 
 mod door;
-pub mod machine;
+pub(crate) mod machine;
 mod output;
 mod streams;
 mod test;

@@ -50,7 +50,6 @@ const END_TIMEOUT: Duration = Duration::from_millis(500);
 /// iperf3's numbers of the errors that a client is told.
 mod code {
     pub(super) const PARAMETERS: u32 = 114;
-    pub(super) const SERVER_TERMINATED: u32 = 120;
     pub(super) const BUFFERS: u32 = 124;
     pub(super) const AFFINITY: u32 = 132;
     pub(super) const NO_DATA: u32 = 144;
