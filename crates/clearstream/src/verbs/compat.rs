@@ -20,7 +20,7 @@ use serde::Serialize;
 use crate::{
     exit::CommandError,
     interrupt,
-    output::{self, Output, Paint, iperf3},
+    output::{Output, Paint, iperf3},
 };
 
 /// Programs whose protocol is spoken.
