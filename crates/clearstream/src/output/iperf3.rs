@@ -169,10 +169,16 @@ fn direction_lines(name: &str, direction: &Iperf3Direction, paint: Paint) -> Vec
 
 /// A client's test has begun at this server.
 pub fn started(peer: &SocketAddr, parameters: &Parameters) -> String {
-    let version =
-        parameters.version.as_deref().map_or_else(String::new, |name| format!(" {}", escaped(name)));
+    let version = match parameters.version.as_deref().map(escaped) {
+        // iperf3 sends a bare number.
+        Some(version) if version.starts_with(|first: char| first.is_ascii_digit()) => {
+            format!("iperf3 {version}")
+        }
+        Some(version) => version,
+        None => "iperf3".to_owned(),
+    };
     format!(
-        "{peer} (iperf3{version}): {} {}",
+        "{peer} ({version}): {} {}",
         count(parameters.streams, &format!("{} stream", protocol_name(parameters.protocol))),
         direction_name(parameters.direction),
     )
