@@ -7,6 +7,8 @@
 //! - [`run`] is the controller's side: it drives two agents, merges their
 //!   intervals and computes the summary (module `controller`); [`run_on`] does
 //!   that with the client and the server of a set of hosts.
+//! - [`engine`] is one end of a test for another protocol (`iperf3`): its
+//!   sockets and handshakes with these threads and this sampler.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -20,7 +22,7 @@ mod preamble;
 mod schedule;
 mod workload;
 
-pub use agent::FlowAgent;
+pub use agent::{FlowAgent, engine};
 pub use all_pairs::{AllPairs, AllPairsConfig};
 pub use controller::{FlowError, FlowEvent, run};
 pub use workload::{Flow, run_on};

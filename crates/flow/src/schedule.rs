@@ -7,7 +7,7 @@ use clearstream_schema::flow::FlowConfig;
 
 /// The ends of a test's intervals. None straddles the end of the warm-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Schedule {
+pub struct Schedule {
     interval: Duration,
     warm_up: Duration,
     warm_up_count: u32,
@@ -17,7 +17,7 @@ pub(crate) struct Schedule {
 
 impl Schedule {
     /// A test for an amount of data has no warm-up: its whole transfer counts.
-    pub(crate) fn new(config: &FlowConfig) -> Self {
+    pub fn new(config: &FlowConfig) -> Self {
         let interval = config.interval.to_std().max(Duration::from_millis(1));
         let warm_up = match config.bytes {
             Some(_) => Duration::ZERO,
@@ -30,12 +30,12 @@ impl Schedule {
     }
 
     /// Whether interval `index` is part of the warm-up.
-    pub(crate) fn is_warm_up(&self, index: u32) -> bool {
+    pub fn is_warm_up(&self, index: u32) -> bool {
         index < self.warm_up_count
     }
 
     /// When interval `index` ends, since the start; `None` after the last.
-    pub(crate) fn end_of(&self, index: u32) -> Option<Duration> {
+    pub fn end_of(&self, index: u32) -> Option<Duration> {
         if self.is_warm_up(index) {
             return Some((self.interval * (index + 1)).min(self.warm_up));
         }
@@ -48,7 +48,7 @@ impl Schedule {
     }
 
     /// End of the whole test, warm-up included, unless an amount of data ends it.
-    pub(crate) fn end(&self) -> Option<Duration> {
+    pub fn end(&self) -> Option<Duration> {
         self.end
     }
 }

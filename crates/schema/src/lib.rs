@@ -25,6 +25,7 @@ pub mod hosts;
 pub mod human;
 pub mod improvement;
 pub mod indirection;
+pub mod iperf3;
 pub mod lab;
 pub mod message;
 pub mod outcome;

@@ -14,6 +14,7 @@ use clearstream_schema::{
     host::HostReport,
     hosts::HostsFile,
     improvement::Improvement,
+    iperf3::Iperf3Interval,
     lab::LabFile,
     message::MessageSummary,
     place::{Placement, Ranking, SteeredPorts},
@@ -34,6 +35,7 @@ use serde_json::Value;
 
 use crate::verbs::{
     cc::CcChange,
+    compat::Iperf3Document,
     flow::FlowDocument,
     lab::{LabDown, LabFaults, LabList, LabState},
     pair::{Client, PairingChange},
@@ -120,6 +122,7 @@ documents! {
     "clearstream.flow" 1 Added FlowDocument<'_>;
     "clearstream.host" 1 Own HostReport;
     "clearstream.improvement" 1 Own Improvement;
+    "clearstream.iperf3" 1 Added Iperf3Document<'_>;
     "clearstream.journals" 1 Absent Vec<JournalEntry>;
     "clearstream.lab-down" 1 Added LabDown<'_>;
     "clearstream.lab-faults" 1 Added LabFaults<'_>;
@@ -165,6 +168,7 @@ pub fn kept() -> Vec<Published> {
         "clearstream.gateways" 1 GatewaySummary;
         "clearstream.hosts" 1 HostsFile;
         "clearstream.interval" 1 Interval;
+        "clearstream.iperf3-interval" 1 Iperf3Interval;
         "clearstream.lab" 1 LabFile;
         "clearstream.message-summary" 1 MessageSummary;
         "clearstream.probe-summary" 1 ProbeSummary;

@@ -9,6 +9,7 @@ pub mod fabric;
 pub mod flow;
 pub mod host;
 pub mod improve;
+pub mod iperf3;
 pub mod message;
 pub mod place;
 pub mod probe;

@@ -15,6 +15,7 @@ use clearstream_schema::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::compat::CompatArgs;
 use crate::{
     chosen_settings::{self, CoreChoice, FlowChoice},
     endpoints::{Endpoints, PathArgs},
@@ -31,6 +32,8 @@ pub struct FlowArgs {
     host: Option<String>,
     #[command(flatten)]
     path: PathArgs,
+    #[command(flatten)]
+    compat: CompatArgs,
     #[command(flatten)]
     config: FlowConfig,
     /// Who chooses cores where no list names them
@@ -60,6 +63,9 @@ pub struct FlowDocument<'a> {
 impl FlowArgs {
     /// Does it.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
+        if self.compat.is_requested() {
+            return self.compat.run(self.host.as_deref(), &self.config, out);
+        }
         let stop = interrupt::stop_flag()?;
         let mut ends = Endpoints::open(self.host.as_deref(), &self.path)?;
         let mut hosts = ends.hosts()?;

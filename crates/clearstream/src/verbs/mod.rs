@@ -1,6 +1,7 @@
 //! The verbs: one file each, with its options and what it does.
 
 pub mod cc;
+pub mod compat;
 pub mod completions;
 pub mod diagnose;
 pub mod flow;

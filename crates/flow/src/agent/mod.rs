@@ -3,6 +3,7 @@
 mod connect;
 mod cores;
 mod datagram;
+pub mod engine;
 mod listen;
 mod open;
 mod sample;

@@ -331,7 +331,7 @@ fn close(flows: &[Flow]) {
     }
 }
 
-fn first_failure(outcomes: &[(u32, Outcome)]) -> Option<Failure> {
+pub(super) fn first_failure(outcomes: &[(u32, Outcome)]) -> Option<Failure> {
     outcomes.iter().find_map(|(flow, outcome)| match outcome {
         Outcome::Failed(error) => Some(failure(
             FailureKind::Connection,

@@ -183,7 +183,12 @@ impl Gate {
         state.ended.len() >= state.threads
     }
 
-    /// How the threads that have ended did so.
+    /// How the threads that have ended so far did so.
+    pub(crate) fn outcomes<T>(&self, read: impl FnOnce(&[(u32, Outcome)]) -> T) -> T {
+        read(&self.lock().ended)
+    }
+
+    /// As [`Gate::outcomes`], and forgets them.
     pub(crate) fn take_outcomes(&self) -> Vec<(u32, Outcome)> {
         std::mem::take(&mut self.lock().ended)
     }

@@ -1,5 +1,6 @@
 //! Data threads: transfers, and relaxed stores that tell the sampler of them.
 
+mod custom;
 mod datagram;
 mod gate;
 mod receive;
@@ -7,6 +8,7 @@ mod send;
 mod slot;
 mod worker;
 
+pub use custom::Progress;
 pub(crate) use datagram::{DATAGRAM_HEADER_BYTES, SEGMENTS_MAX};
 pub(crate) use gate::{Gate, Outcome};
 pub(crate) use slot::Reading;

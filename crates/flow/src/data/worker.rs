@@ -124,7 +124,7 @@ pub(crate) struct Worker {
     pub(crate) slot: Arc<Slot>,
     /// True when it sends.
     pub(crate) sends: bool,
-    thread: Option<JoinHandle<()>>,
+    pub(super) thread: Option<JoinHandle<()>>,
 }
 
 /// What every loop of transfers uses.

@@ -1,0 +1,330 @@
+//! A test towards an iperf3 server.
+
+pub(crate) mod connect;
+pub(crate) mod machine;
+mod request;
+mod session;
+
+use std::{
+    net::{Shutdown, SocketAddr},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+use clearstream_flow::engine::{Engine, Role, Schedule};
+use clearstream_schema::{
+    control::{Failure, FailureKind},
+    flow::{FlowConfig, FlowSettings, Notice, Protocol},
+    iperf3::{Iperf3Interval, Iperf3Role, Iperf3Summary},
+};
+use clearstream_sys::tcp_info;
+
+use self::{
+    connect::Streams,
+    machine::ClientEvent,
+    session::{Ended, Session},
+};
+use crate::{
+    error::{Iperf3Error, failure},
+    parameters::Parameters,
+    results::Results,
+    summary::{Facts, own_results},
+    tally::Tally,
+    udp,
+    wire::{Cookie, State},
+};
+
+/// How long a server may take for a step that it does at once.
+const STEP_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long it may take for its results: it may have much to read.
+const RESULTS_TIMEOUT: Duration = Duration::from_secs(30);
+/// The first data of a server must come within this.
+const FIRST_DATA_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a sender's last transfer may take before it is cut.
+const LAST_TRANSFER: Duration = Duration::from_millis(50);
+const END_TIMEOUT: Duration = Duration::from_millis(2500);
+/// How often a test for a time, and one for an amount of data, looks up.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+const AMOUNT_POLL_INTERVAL: Duration = Duration::from_millis(2);
+
+/// What happens while a test runs.
+#[derive(Debug)]
+pub enum Iperf3Event<'a> {
+    /// Everything is connected: what is in force at this end.
+    Ready(&'a FlowSettings),
+    /// An interval is over.
+    Interval(&'a Iperf3Interval),
+    /// Something to know.
+    Notice(&'a Notice),
+}
+
+/// Runs a test towards the iperf3 server at the first of the addresses that
+/// answers. `host` is how people call it.
+///
+/// # Errors
+/// The configuration is not for an iperf3 server, nobody answers, the server
+/// refuses, or it is lost; then with what was measured until then.
+pub fn run(
+    host: &str,
+    addresses: &[SocketAddr],
+    config: &FlowConfig,
+    stop: &AtomicBool,
+    events: &mut dyn FnMut(Iperf3Event<'_>),
+) -> Result<Iperf3Summary, Iperf3Error> {
+    request::check(config)?;
+    let cookie = Cookie::of_random(rand::random());
+    let mut session = Session::new(host, connect::control(host, addresses, config)?, stop);
+    let ended = drive(&mut session, &cookie, config, events);
+    if ended.is_err() {
+        // Refused where the server has gone, or ended the test itself.
+        drop(session.send(&[State::ClientTerminate.byte()]));
+    }
+    ended
+}
+
+/// A test over its control connection, from the cookie to the results.
+fn drive(
+    session: &mut Session<'_>,
+    cookie: &Cookie,
+    config: &FlowConfig,
+    events: &mut dyn FnMut(Iperf3Event<'_>),
+) -> Result<Iperf3Summary, Iperf3Error> {
+    session.send(cookie.bytes())?;
+    session.expect(&ClientEvent::ParametersWanted, STEP_TIMEOUT)?;
+    let parameters = parameters(config, session)?;
+    session.send_json(&parameters.to_json())?;
+    session.expect(&ClientEvent::StreamsWanted, STEP_TIMEOUT)?;
+
+    let mut test = Test {
+        config,
+        parameters: &parameters,
+        engine: Engine::new(config),
+        tally: Tally::default(),
+        settings: FlowSettings::default(),
+        notices: Vec::new(),
+        index: 0,
+        complete: true,
+    };
+    test.connect(session, cookie)?;
+    session.expect(&ClientEvent::Start, STEP_TIMEOUT)?;
+    events(Iperf3Event::Ready(&test.settings));
+    for notice in &test.notices {
+        events(Iperf3Event::Notice(notice));
+    }
+    session.expect(&ClientEvent::Running, STEP_TIMEOUT)?;
+    let measured = test.measure(session, events);
+    match measured.and_then(|()| test.exchange(session)) {
+        Ok(results) => Ok(test.summary(session, Some(&results))),
+        Err(Ended(failure)) => {
+            test.complete = false;
+            let partial = (test.tally.measured_ns > 0).then(|| Box::new(test.summary(session, None)));
+            Err(Iperf3Error { failure, partial })
+        }
+    }
+}
+
+/// The parameters; datagrams are as large as the path to the server takes.
+fn parameters(config: &FlowConfig, session: &Session<'_>) -> Result<Parameters, Failure> {
+    let datagram = match config.datagram {
+        Some(size) => size.0,
+        None if config.protocol == Protocol::Udp => udp::unfragmented_bytes(&session.path_socket()?) as u64,
+        None => 0,
+    };
+    request::parameters(config, session.server().ip(), datagram)
+}
+
+struct Test<'a> {
+    config: &'a FlowConfig,
+    parameters: &'a Parameters,
+    engine: Engine,
+    tally: Tally,
+    settings: FlowSettings,
+    notices: Vec<Notice>,
+    index: u32,
+    complete: bool,
+}
+
+impl Test<'_> {
+    /// Connects the streams. A server that refuses one says why on the control
+    /// connection.
+    fn connect(&mut self, session: &mut Session<'_>, cookie: &Cookie) -> Result<(), Failure> {
+        let streams =
+            Streams { config: self.config, parameters: self.parameters, server: session.server(), cookie };
+        let connected = streams.connect_all(&mut self.engine, &mut self.notices);
+        self.tally.streams = connected.map_err(|failure| session.reason().unwrap_or(failure))?;
+        let (settings, notices) = self.engine.ready()?;
+        self.settings = settings;
+        self.notices.extend(notices);
+        Ok(())
+    }
+
+    /// From the first data to the end of the time, or of the data.
+    fn measure(
+        &mut self,
+        session: &mut Session<'_>,
+        events: &mut dyn FnMut(Iperf3Event<'_>),
+    ) -> Result<(), Ended> {
+        let schedule = Schedule::new(self.config);
+        self.engine.start();
+        let begun = self.begin(session)?;
+        while let Some(end) = schedule.end_of(self.index) {
+            let over = self.wait_until(session, begun + end)?;
+            if over {
+                break;
+            }
+            // The last interval is read when the senders have ended.
+            if schedule.end_of(self.index + 1).is_none() {
+                break;
+            }
+            self.interval(schedule.is_warm_up(self.index), events);
+        }
+        self.end_senders();
+        self.interval(schedule.is_warm_up(self.index), events);
+        session.end().map_err(Ended)
+    }
+
+    fn begin(&mut self, session: &mut Session<'_>) -> Result<Instant, Ended> {
+        let until = Instant::now() + FIRST_DATA_TIMEOUT;
+        loop {
+            if let Some(begun) = self.engine.begin(Instant::now() + POLL_INTERVAL) {
+                return Ok(begun);
+            }
+            session.poll()?;
+            if session.is_stopped() {
+                return Err(Ended(failure(FailureKind::Connection, "stopped before data flowed")));
+            }
+            if Instant::now() >= until {
+                let message = format!(
+                    "{}: no data came within {} s after the start",
+                    session.name(),
+                    FIRST_DATA_TIMEOUT.as_secs()
+                );
+                return Err(Ended(
+                    self.engine.failure().unwrap_or(failure(FailureKind::Connection, message)),
+                ));
+            }
+        }
+    }
+
+    /// Waits for a moment; true when the test is over before it.
+    fn wait_until(&mut self, session: &mut Session<'_>, until: Instant) -> Result<bool, Ended> {
+        let limited = self.config.bytes.is_some();
+        let poll = if limited { AMOUNT_POLL_INTERVAL } else { POLL_INTERVAL };
+        loop {
+            let next = until.min(Instant::now() + poll);
+            let ended = self.engine.wait_until(next);
+            session.poll()?;
+            if session.is_stopped() {
+                self.complete = false;
+                return Ok(true);
+            }
+            if limited && self.is_all_moved() {
+                return Ok(true);
+            }
+            if ended && (!limited || self.is_short()) {
+                let reason = session.reason().or_else(|| self.engine.failure());
+                return Err(Ended(reason.unwrap_or_else(|| {
+                    let message = format!("{} closed the data connections", session.name());
+                    failure(FailureKind::Connection, message)
+                })));
+            }
+            if let Some(failed) = self.engine.failure() {
+                return Err(Ended(session.reason().unwrap_or(failed)));
+            }
+            if next == until {
+                return Ok(false);
+            }
+            if ended {
+                // All is sent and on its way.
+                std::thread::sleep(next.saturating_duration_since(Instant::now()));
+            }
+        }
+    }
+
+    /// A test for an amount of data is over: everything was sent and, of TCP,
+    /// acknowledged; as much was received.
+    fn is_all_moved(&self) -> bool {
+        let wanted = self.parameters.bytes.unwrap_or(0);
+        let (sends, receives) = request::roles(self.config.direction);
+        let sent = !sends || (self.engine.has_ended(Role::Send) && self.is_delivered());
+        let received = !receives || self.engine.moved_bytes(Role::Receive) >= wanted;
+        sent && received
+    }
+
+    /// Less was received than was to come.
+    fn is_short(&self) -> bool {
+        let (_, receives) = request::roles(self.config.direction);
+        receives && self.engine.moved_bytes(Role::Receive) < self.parameters.bytes.unwrap_or(0)
+    }
+
+    fn is_delivered(&self) -> bool {
+        self.config.protocol == Protocol::Udp
+            || self.engine.sockets(Role::Send).all(|socket| {
+                tcp_info::read(socket)
+                    .map_or(true, |info| info.unacked_count == 0 && info.not_sent_bytes.unwrap_or(0) == 0)
+            })
+    }
+
+    fn interval(&mut self, warm_up: bool, events: &mut dyn FnMut(Iperf3Event<'_>)) {
+        if let Some(local) = self.engine.interval(self.index) {
+            let interval = self.tally.add(local, warm_up);
+            events(Iperf3Event::Interval(&interval));
+        }
+        self.index += 1;
+    }
+
+    /// Ends this end's senders; the receivers go on, so that the server is not
+    /// blocked while it reads that the test is over.
+    fn end_senders(&self) {
+        self.engine.silence();
+        let ended = |until: Instant| {
+            while !self.engine.has_ended(Role::Send) && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            self.engine.has_ended(Role::Send)
+        };
+        if !ended(Instant::now() + LAST_TRANSFER) {
+            self.engine.shut_down(Role::Send, Shutdown::Write);
+            ended(Instant::now() + END_TIMEOUT);
+        }
+    }
+
+    /// This end's results for the server's.
+    fn exchange(&mut self, session: &mut Session<'_>) -> Result<Results, Ended> {
+        session.expect(&ClientEvent::ResultsWanted, RESULTS_TIMEOUT).map_err(Ended)?;
+        let congestion = self.settings.flows.iter().find_map(|flow| flow.congestion_control.clone());
+        let own = own_results(&self.tally, self.config.protocol, congestion);
+        session.send_json(&own.to_json()).map_err(Ended)?;
+        let results = session.results(RESULTS_TIMEOUT).map_err(Ended)?;
+        // What is said after the results adds nothing to them.
+        if session.expect(&ClientEvent::Finished, STEP_TIMEOUT).is_ok() {
+            drop(session.send(&[State::IperfDone.byte()]));
+        }
+        Ok(results)
+    }
+
+    fn summary(&mut self, session: &Session<'_>, results: Option<&Results>) -> Iperf3Summary {
+        self.engine.stop();
+        Facts {
+            role: Iperf3Role::Client,
+            protocol: self.config.protocol,
+            direction: self.config.direction,
+            streams: self.config.flows,
+            requested: Some(self.config),
+            settings: std::mem::take(&mut self.settings),
+            peer: session.server().to_string(),
+            version: None,
+            tally: &self.tally,
+            results,
+            warm_up: self.parameters.omit_s > 0,
+            notices: std::mem::take(&mut self.notices),
+            complete: self.complete,
+        }
+        .summary()
+    }
+}
+
+/// Whether the operator wants the end.
+fn is_raised(stop: &AtomicBool) -> bool {
+    stop.load(Relaxed)
+}

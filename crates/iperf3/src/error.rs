@@ -1,0 +1,166 @@
+//! What can be wrong with what a peer says, and why a test did not end as asked.
+
+use clearstream_schema::{
+    control::{Failure, FailureKind},
+    iperf3::Iperf3Summary,
+};
+
+use crate::wire::State;
+
+/// Why the peer's control connection cannot be followed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProtocolError {
+    /// A byte that is no state.
+    #[error("it sent the byte {0} where a state of iperf3's protocol was to come: is it an iperf3 program?")]
+    NoState(u8),
+    /// A state at the wrong time.
+    #[error("it sent {found} where {expected} was to come")]
+    Unexpected {
+        /// What came.
+        found: State,
+        /// What was to come.
+        expected: &'static str,
+    },
+    /// Data where none was to come.
+    #[error("it sent data while nothing was to come")]
+    Unasked,
+    /// A message that is too long.
+    #[error("it announced {what} of {length} bytes: at most {limit} are taken")]
+    TooLong {
+        /// Parameters or results.
+        what: &'static str,
+        /// Its length.
+        length: u32,
+        /// The bound.
+        limit: u32,
+    },
+    /// A message that is no JSON object.
+    #[error("its {what} are no JSON object ({reason})")]
+    Json {
+        /// Parameters or results.
+        what: &'static str,
+        /// The parser's reason.
+        reason: String,
+    },
+    /// A key with a value that cannot be meant.
+    #[error("its {what}: {reason}")]
+    Value {
+        /// Parameters or results.
+        what: &'static str,
+        /// Which key, and what it takes.
+        reason: String,
+    },
+    /// The server runs another test.
+    #[error("it is busy with another test: iperf3 runs one at a time; try again later")]
+    Busy,
+    /// The server reports an error by its number.
+    #[error("it refused the test: {}", refusal(.code, .errno))]
+    Refused {
+        /// iperf3's number of the error.
+        code: u32,
+        /// The system's, or 0.
+        errno: u32,
+    },
+    /// The operator at the other end ended its program.
+    #[error("it was ended by its operator")]
+    Terminated,
+}
+
+impl ProtocolError {
+    /// The failure of a test with the peer that was named `peer`.
+    pub(crate) fn failure(&self, peer: &str) -> Failure {
+        let kind = match self {
+            // Something else answers at that port.
+            Self::NoState(_) | Self::TooLong { .. } => FailureKind::Unreachable,
+            Self::Busy => FailureKind::Busy,
+            Self::Refused { .. } => FailureKind::Forbidden,
+            Self::Unexpected { .. }
+            | Self::Unasked
+            | Self::Json { .. }
+            | Self::Value { .. }
+            | Self::Terminated => FailureKind::Connection,
+        };
+        Failure { kind, message: format!("{peer}: {self}") }
+    }
+}
+
+/// Numbers of iperf3's errors that a server sends, in words, and what to do.
+fn refusal(code: &u32, errno: &u32) -> String {
+    let words = match code {
+        5 => "the duration is longer than it takes",
+        6 => "it takes fewer flows",
+        7 | 20 => "it takes no transfers of this size: choose --transfer, of UDP --datagram",
+        8 => "it takes no socket buffers of this size: choose a smaller --window",
+        10 => "it takes no such segment size",
+        12 => "it takes no warm-up of this length: choose a shorter --warm-up",
+        21 => "it takes no such DSCP",
+        27 => "the total rate is above the limit of its operator: choose a lower --pacing",
+        37 => "the duration is longer than its operator allows: choose a shorter --duration",
+        109 => "it lost the control connection",
+        114 => "it could not read the parameters",
+        117 => "it could not read the results",
+        122 => "it could not set TCP_NODELAY",
+        123 => "it could not set the segment size",
+        124 | 141 => "it could not set the socket buffers: choose a smaller --window",
+        125 | 126 => "it could not set the DSCP",
+        132 => "it could not pin its process: choose another --receiver-cores or --sender-cores",
+        134 => "it lacks the congestion control",
+        140 => "it could not set the pacing rate",
+        142 => "it takes users with a password only, which this client has not",
+        144 => "it received nothing for too long",
+        160 => "the test took longer than announced",
+        200 | 201 => "it could not make a stream",
+        202..=204 => "it could not take the connection of a stream",
+        205..=207 => "a stream broke",
+        _ => "an error without words here",
+    };
+    let system = match errno {
+        0 => String::new(),
+        errno => format!(", {}", std::io::Error::from_raw_os_error(i32::try_from(*errno).unwrap_or(0))),
+    };
+    format!("{words} (iperf3 error {code}{system})")
+}
+
+/// Why a test with an iperf3 peer did not end as asked.
+#[derive(Debug, thiserror::Error)]
+#[error("{failure}")]
+pub struct Iperf3Error {
+    /// The reason, for the exit code.
+    pub failure: Failure,
+    /// What this end measured until then, if data flowed at all.
+    pub partial: Option<Box<Iperf3Summary>>,
+}
+
+impl From<Failure> for Iperf3Error {
+    fn from(failure: Failure) -> Self {
+        Self { failure, partial: None }
+    }
+}
+
+pub(crate) fn failure(kind: FailureKind, message: impl Into<String>) -> Failure {
+    Failure { kind, message: message.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_a_server_is_told_in_words_with_its_number() {
+        let text = ProtocolError::Refused { code: 134, errno: 2 }.to_string();
+        for part in ["lacks the congestion control", "iperf3 error 134", "No such file"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let unknown = ProtocolError::Refused { code: u32::MAX, errno: u32::MAX }.to_string();
+        assert!(unknown.contains("4294967295"), "{unknown}");
+    }
+
+    #[test]
+    fn the_kind_says_whether_the_peer_refused_or_is_something_else() {
+        let kind = |error: ProtocolError| error.failure("dtn2:5201").kind;
+        assert_eq!(kind(ProtocolError::Busy), FailureKind::Busy);
+        assert_eq!(kind(ProtocolError::NoState(b'S')), FailureKind::Unreachable);
+        assert_eq!(kind(ProtocolError::Terminated), FailureKind::Connection);
+        assert!(ProtocolError::Busy.failure("dtn2:5201").message.starts_with("dtn2:5201: "));
+    }
+}

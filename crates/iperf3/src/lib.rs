@@ -1,0 +1,42 @@
+//! Flow tests with iperf3 programs at the other end: as their client, where
+//! nothing of ours can be installed, and as a server for their clients.
+//!
+//! - The protocol does no input or output and reads no clock: [`wire`] (states,
+//!   cookie, frames), [`Parameters`], [`Results`], [`datagram`] and the machines
+//!   [`ClientMachine`] and [`ServerMachine`].
+//! - [`run`] is a test towards a server, [`Server`] serves clients. Both move
+//!   bytes with the data threads of `clearstream-flow` ([`clearstream_flow::engine`])
+//!   and sample with its sampler.
+//! - Of the other end there is what its protocol reports: bytes, time,
+//!   retransmits, datagrams and the CPU of its process. What it cannot report is
+//!   listed in every summary.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod client;
+mod control;
+pub mod datagram;
+mod error;
+mod object;
+mod parameters;
+mod results;
+mod server;
+mod summary;
+mod tally;
+mod udp;
+pub mod wire;
+
+pub use self::{
+    client::{
+        Iperf3Event,
+        machine::{ClientEvent, ClientMachine},
+        run,
+    },
+    error::{Iperf3Error, ProtocolError},
+    parameters::Parameters,
+    results::{Omitted, Results, Retransmits, StreamResult},
+    server::{
+        Server, ServerEvent, ServerOptions,
+        machine::{ServerEvent as ServerMachineEvent, ServerMachine},
+    },
+};

@@ -1,0 +1,413 @@
+//! One test for one client, from its cookie to its results.
+
+use std::{
+    collections::VecDeque,
+    net::Shutdown,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+use clearstream_flow::engine::{self, Engine, Role, Schedule};
+use clearstream_schema::{
+    control::{Failure, FailureKind},
+    flow::{FlowConfig, FlowSettings, Notice, Protocol},
+    iperf3::{Iperf3Role, Iperf3Summary},
+};
+
+use super::{
+    ServerEvent,
+    door::{Door, ListenOptions, Visitor},
+    machine::{self, ServerMachine},
+    output::Transcript,
+    streams::{self, Hellos},
+};
+use crate::{
+    control::{Control, Received},
+    error::{Iperf3Error, ProtocolError, failure},
+    parameters::Parameters,
+    results::{Results, Retransmits},
+    summary::{Facts, notice, own_results},
+    tally::Tally,
+    wire::{Cookie, State},
+};
+
+/// How long a client may take for a step that it does at once.
+const STEP_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long it may take for its results: it waits for its own threads.
+const RESULTS_TIMEOUT: Duration = Duration::from_secs(30);
+/// A test may last so much longer than announced, as with iperf3's server.
+const GRACE: Duration = Duration::from_secs(40);
+/// A test in which nothing moves for so long is over.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
+/// How often a running test looks at its threads.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// How long a last transfer may take before it is cut.
+const LAST_TRANSFER: Duration = Duration::from_millis(20);
+/// How long threads may take to end then, before their sockets are closed under
+/// them, and again after that.
+const END_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// iperf3's numbers of the errors that a client is told.
+mod code {
+    pub(super) const PARAMETERS: u32 = 114;
+    pub(super) const BUFFERS: u32 = 124;
+    pub(super) const AFFINITY: u32 = 132;
+    pub(super) const NO_DATA: u32 = 144;
+    pub(super) const EXPIRED: u32 = 160;
+    pub(super) const STREAM: u32 = 200;
+    pub(super) const LISTEN: u32 = 202;
+    pub(super) const ACCEPT: u32 = 204;
+}
+
+/// A failure, and iperf3's number for the client.
+struct Refusal(Failure, u32);
+
+/// Serves the client to its end.
+pub(super) fn serve(
+    visitor: Visitor,
+    door: &Door,
+    stop: &AtomicBool,
+    events: &mut dyn FnMut(ServerEvent<'_>),
+) -> Result<Box<Iperf3Summary>, Iperf3Error> {
+    let control = Control::new(visitor.stream)
+        .map_err(|error| Failure::of_system("set up the control connection", &error))?;
+    let mut client = Client { control, machine: ServerMachine::new(), pending: VecDeque::new(), stop };
+    client.send_state(State::ParamExchange)?;
+    let asked = match client.expect(STEP_TIMEOUT) {
+        Ok(machine::ServerEvent::Parameters(asked)) => *asked,
+        Ok(_) => return Err(client.out_of_step().into()),
+        Err(failed) => return Err(client.refuse(Refusal(failed, code::PARAMETERS)).into()),
+    };
+    let reopened = asked.window_bytes.is_some() || asked.mss_bytes.is_some();
+    let ended = Test::prepare(&asked, &client)
+        .map_err(|refusal| client.refuse(refusal).into())
+        .and_then(|test| test.run(&mut client, door, &visitor.cookie, events));
+    door.close_to_streams();
+    if reopened {
+        // As it was before the client's window.
+        door.reopen(ListenOptions::default()).map_err(|error| Failure::of_system("listen again", &error))?;
+    }
+    client.control.close(Duration::from_secs(1));
+    ended
+}
+
+/// The control connection.
+struct Client<'a> {
+    control: Control,
+    machine: ServerMachine,
+    pending: VecDeque<machine::ServerEvent>,
+    stop: &'a AtomicBool,
+}
+
+impl Client<'_> {
+    fn lost(&self, error: &std::io::Error) -> Failure {
+        let message = format!("{}: the control connection broke: {error}", self.control.peer);
+        failure(FailureKind::Connection, message)
+    }
+
+    fn out_of_step(&self) -> Failure {
+        failure(FailureKind::Internal, format!("{}: out of step", self.control.peer))
+    }
+
+    fn send_state(&mut self, state: State) -> Result<(), Failure> {
+        self.control.send_state(state).map_err(|error| self.lost(&error))
+    }
+
+    /// Tells the client why there is no test, or none any more.
+    fn refuse(&mut self, Refusal(failed, code): Refusal) -> Failure {
+        let mut message = vec![State::ServerError.byte()];
+        message.extend_from_slice(&code.to_be_bytes());
+        message.extend_from_slice(&0_u32.to_be_bytes());
+        // A client that has gone does not need it.
+        drop(self.control.send(&message));
+        failed
+    }
+
+    /// Reads for a while; what came is pending then.
+    fn read(&mut self, timeout: Duration) -> Result<(), Failure> {
+        if self.stop.load(Relaxed) {
+            drop(self.control.send_state(State::ServerTerminate));
+            let message = format!("{}: stopped by this server's operator", self.control.peer);
+            return Err(failure(FailureKind::Connection, message));
+        }
+        match self.control.receive(timeout) {
+            Received::Nothing => Ok(()),
+            Received::Bytes(bytes) => {
+                let peer = self.control.peer.to_string();
+                let events = self.machine.take(&bytes).map_err(|error| match error {
+                    ProtocolError::Terminated => {
+                        failure(FailureKind::Connection, format!("{peer} ended its test"))
+                    }
+                    error => error.failure(&peer),
+                })?;
+                self.pending.extend(events);
+                Ok(())
+            }
+            Received::Closed(Some(error)) => Err(self.lost(&error)),
+            Received::Closed(None) => {
+                let message = format!("{} closed the control connection", self.control.peer);
+                Err(failure(FailureKind::Connection, message))
+            }
+        }
+    }
+
+    /// What the client says next.
+    fn expect(&mut self, timeout: Duration) -> Result<machine::ServerEvent, Failure> {
+        let until = Instant::now() + timeout;
+        loop {
+            if let Some(event) = self.pending.pop_front() {
+                return Ok(event);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let message = format!("{} said nothing for {} s", self.control.peer, timeout.as_secs());
+                return Err(failure(FailureKind::Connection, message));
+            }
+            self.read(left.min(POLL_INTERVAL))?;
+        }
+    }
+}
+
+struct Test<'a> {
+    asked: &'a Parameters,
+    config: FlowConfig,
+    engine: Engine,
+    tally: Tally,
+    settings: FlowSettings,
+    notices: Vec<Notice>,
+    transcript: Transcript,
+    index: u32,
+}
+
+impl<'a> Test<'a> {
+    fn prepare(asked: &'a Parameters, client: &Client<'_>) -> Result<Self, Refusal> {
+        let config = streams::config(asked);
+        engine::check(&config, true, true).map_err(|failed| {
+            let code = if asked.server_core.is_some() { code::AFFINITY } else { code::PARAMETERS };
+            Refusal(failed, code)
+        })?;
+        let mut notices = Vec::new();
+        if !asked.ignored.is_empty() {
+            notices.push(notice(
+                "options-ignored",
+                format!("of the client's options these have no effect here: {}", asked.ignored.join(", ")),
+            ));
+        }
+        Ok(Self {
+            asked,
+            engine: Engine::new(&config),
+            config,
+            tally: Tally::default(),
+            settings: FlowSettings::default(),
+            notices,
+            transcript: Transcript::new(client.control.peer),
+            index: 0,
+        })
+    }
+
+    fn run(
+        mut self,
+        client: &mut Client<'_>,
+        door: &Door,
+        cookie: &Cookie,
+        events: &mut dyn FnMut(ServerEvent<'_>),
+    ) -> Result<Box<Iperf3Summary>, Iperf3Error> {
+        if let Err(refusal) = self.connect(client, door, cookie) {
+            return Err(client.refuse(refusal).into());
+        }
+        events(ServerEvent::Started { peer: client.control.peer, parameters: self.asked });
+        client.send_state(State::TestStart)?;
+        client.machine.run();
+        client.send_state(State::TestRunning)?;
+        let measured = self.measure(client, events);
+        match measured.and_then(|()| self.exchange(client)) {
+            Ok(results) => Ok(Box::new(self.summary(client, Some(&results)))),
+            Err(failure) => {
+                let partial = (self.tally.measured_ns > 0).then(|| Box::new(self.summary(client, None)));
+                Err(Iperf3Error { failure, partial })
+            }
+        }
+    }
+
+    /// Has the client connect its streams, and starts their threads, which wait.
+    fn connect(&mut self, client: &mut Client<'_>, door: &Door, cookie: &Cookie) -> Result<(), Refusal> {
+        let (local, peer) = (client.control.local, client.control.peer);
+        let Self { asked, config, engine, notices, .. } = self;
+        let options = ListenOptions { window_bytes: asked.window_bytes, mss_bytes: asked.mss_bytes };
+        let hellos = if asked.protocol == Protocol::Udp {
+            Some(Hellos::open(config, local, peer).map_err(|failed| Refusal(failed, code::LISTEN))?)
+        } else {
+            if options != ListenOptions::default() {
+                door.reopen(options).map_err(|error| {
+                    Refusal(Failure::of_system("listen with the client's window", &error), code::BUFFERS)
+                })?;
+            }
+            None
+        };
+        let visitors = door.admit_streams(*cookie);
+        client.send_state(State::CreateStreams).map_err(|failed| Refusal(failed, code::STREAM))?;
+        let mut watch = || client.read(Duration::from_millis(1));
+        let connected = match hellos {
+            Some(hellos) => hellos.accept(asked, config, engine, notices, &mut watch),
+            None => streams::accept(asked, config, &visitors, engine, notices, &mut watch),
+        };
+        door.close_to_streams();
+        self.tally.streams = connected.map_err(|failed| Refusal(failed, code::ACCEPT))?;
+        let (settings, found) = self.engine.ready().map_err(|failed| Refusal(failed, code::STREAM))?;
+        self.settings = settings;
+        self.notices.extend(found);
+        Ok(())
+    }
+
+    /// From the first data to the client's end.
+    fn measure(
+        &mut self,
+        client: &mut Client<'_>,
+        events: &mut dyn FnMut(ServerEvent<'_>),
+    ) -> Result<(), Failure> {
+        let schedule = Schedule::new(&self.config);
+        let started = Instant::now();
+        self.engine.start();
+        let mut begun = None;
+        let mut moved = (0, started);
+        loop {
+            begun = begun.or_else(|| self.engine.begin(Instant::now()));
+            if let Some(begun) = begun
+                && let Some(end) = schedule.end_of(self.index)
+                && Instant::now() >= begun + end
+            {
+                self.interval(schedule.is_warm_up(self.index), events);
+            }
+            if self.is_ended(client, begun, &schedule)? {
+                break;
+            }
+            self.limits(client, started, &mut moved)?;
+        }
+        self.end_threads();
+        if begun.is_some() {
+            self.interval(schedule.is_warm_up(self.index), events);
+        }
+        Ok(())
+    }
+
+    /// Waits until the client ends the test, at most to the end of the interval.
+    fn is_ended(
+        &mut self,
+        client: &mut Client<'_>,
+        begun: Option<Instant>,
+        schedule: &Schedule,
+    ) -> Result<bool, Failure> {
+        let end = begun.and_then(|begun| Some(begun + schedule.end_of(self.index)?));
+        let left = end.map_or(POLL_INTERVAL, |end| end.saturating_duration_since(Instant::now()));
+        client.read(left.clamp(Duration::from_millis(1), POLL_INTERVAL))?;
+        match client.pending.pop_front() {
+            Some(machine::ServerEvent::End) => return Ok(true),
+            Some(_) => return Err(client.out_of_step()),
+            None => {}
+        }
+        // Holds the windows at what the client asked for.
+        self.engine.wait_until(Instant::now());
+        match self.engine.failure() {
+            Some(failed) => Err(client.refuse(Refusal(failed, code::STREAM))),
+            None => Ok(false),
+        }
+    }
+
+    /// Ends a test that lasts longer than announced, or in which nothing moves.
+    fn limits(
+        &self,
+        client: &mut Client<'_>,
+        started: Instant,
+        moved: &mut (u64, Instant),
+    ) -> Result<(), Failure> {
+        let now = self.engine.moved_bytes(Role::Send) + self.engine.moved_bytes(Role::Receive);
+        if now != moved.0 {
+            *moved = (now, Instant::now());
+        }
+        let announced = Duration::from_secs((self.asked.duration_s + self.asked.omit_s).into());
+        let (over, what) = if self.asked.duration_s > 0 && started.elapsed() > announced + GRACE {
+            (code::EXPIRED, "the test lasts longer than the client announced")
+        } else if moved.1.elapsed() > IDLE_TIMEOUT {
+            (code::NO_DATA, "no data moved for 120 s")
+        } else {
+            return Ok(());
+        };
+        let message = format!("{}: {what}", client.control.peer);
+        Err(client.refuse(Refusal(failure(FailureKind::Connection, message), over)))
+    }
+
+    fn interval(&mut self, warm_up: bool, events: &mut dyn FnMut(ServerEvent<'_>)) {
+        if let Some(local) = self.engine.interval(self.index) {
+            let interval = self.tally.add(local, warm_up);
+            self.transcript.interval(&interval);
+            events(ServerEvent::Interval(&interval));
+        }
+        self.index += 1;
+    }
+
+    /// Ends all threads; receivers first take what is queued, and a sender whose
+    /// client does not read any more is cut, since all this time counts.
+    fn end_threads(&self) {
+        self.engine.silence();
+        if self.config.protocol != Protocol::Udp {
+            self.engine.shut_down(Role::Receive, Shutdown::Read);
+        }
+        if self.engine.wait_ended(Instant::now() + LAST_TRANSFER) {
+            return;
+        }
+        self.engine.shut_down(Role::Send, Shutdown::Write);
+        if !self.engine.wait_ended(Instant::now() + END_TIMEOUT) {
+            self.engine.shut_down(Role::Send, Shutdown::Both);
+            self.engine.shut_down(Role::Receive, Shutdown::Both);
+            self.engine.wait_ended(Instant::now() + END_TIMEOUT);
+        }
+    }
+
+    /// The client's results for this end's.
+    fn exchange(&mut self, client: &mut Client<'_>) -> Result<Results, Failure> {
+        client.machine.want_results();
+        client.send_state(State::ExchangeResults)?;
+        let results = match client.expect(RESULTS_TIMEOUT)? {
+            machine::ServerEvent::Results(results) => *results,
+            _ => return Err(client.out_of_step()),
+        };
+        let congestion = self.settings.flows.iter().find_map(|flow| flow.congestion_control.clone());
+        let mut own = own_results(&self.tally, self.config.protocol, congestion);
+        if self.asked.server_output {
+            let peer = client.control.peer;
+            let transcript = std::mem::replace(&mut self.transcript, Transcript::new(peer));
+            own.server_output = Some(transcript.end(&self.tally));
+        }
+        client.control.send_json(&own.to_json()).map_err(|error| client.lost(&error))?;
+        client.send_state(State::DisplayResults)?;
+        // A client that closes instead has its results too.
+        drop(client.expect(STEP_TIMEOUT));
+        Ok(results)
+    }
+
+    fn summary(&mut self, client: &Client<'_>, results: Option<&Results>) -> Iperf3Summary {
+        self.engine.stop();
+        if results.is_some_and(|results| results.has_retransmits == Retransmits::Unknown)
+            && self.config.protocol != Protocol::Udp
+        {
+            self.notices
+                .push(notice("peer-retransmits-missing", "the client's system does not count retransmits"));
+        }
+        Facts {
+            role: Iperf3Role::Server,
+            protocol: self.config.protocol,
+            direction: self.config.direction,
+            streams: self.config.flows,
+            requested: None,
+            settings: std::mem::take(&mut self.settings),
+            peer: client.control.peer.to_string(),
+            version: self.asked.version.clone(),
+            tally: &self.tally,
+            results,
+            warm_up: self.asked.omit_s > 0,
+            notices: std::mem::take(&mut self.notices),
+            complete: true,
+        }
+        .summary()
+    }
+}
