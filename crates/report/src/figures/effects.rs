@@ -30,6 +30,8 @@ const MOST_CONTRASTS: usize = 12;
 /// Room for the labels of a wide drawing.
 const LABEL_WIDTH: f64 = 270.0;
 const HEADING_HEIGHT: f64 = 24.0;
+/// Height of a label on a phone, where it stands above its mark.
+const LABEL: f64 = 20.0;
 
 /// One comparison and what it depends on.
 #[derive(Debug, Clone)]
@@ -197,7 +199,7 @@ pub(crate) fn of(experiment: &ExperimentDigest, contrasts: &[Contrast]) -> Optio
     let mut legend = vec![LegendItem::new("bar s0", "typical ratio of the pairs with its 95 % interval")];
     if lines.iter().any(|line| !line.ratio.is_95()) {
         legend
-            .push(LegendItem::new("bar s7", "fewer than six pairs: with their range, which proves nothing"));
+            .push(LegendItem::new("bar few", "fewer than six pairs: with their range, which proves nothing"));
     }
     Some(Figure {
         drawings: draw_both(&id, &title, &finding, |size| draw(&lines, size)),
@@ -230,10 +232,10 @@ fn draw(lines: &[Line], size: Size) -> Svg {
     let x = Scale::Linear { domain, range: (0.0, 1.0) };
     let ticks = ticks_between(domain.0, domain.1, size.pick(7, 5));
     let y = Scale::Linear { domain: (0.0, 1.0), range: (0.0, 1.0) };
-    let mut plot = Plot::on(svg, area, (x, tick_labels(&ticks), "change, %"), (y, Vec::new(), ""));
-    for tick in ticks.iter().chain([&0.0]) {
-        let at = plot.x.at(*tick);
-        plot.svg.line((at, area.top), (at, area.bottom), if *tick == 0.0 { "axis" } else { "grid" });
+    let mut plot = Plot::on(svg, area, (x, tick_labels(&ticks), "change of goodput, %"), (y, Vec::new(), ""));
+    let stretches = stretches(lines, area, row_height, size);
+    for tick in ticks.iter().filter(|tick| **tick != 0.0).chain([&0.0]) {
+        plot.upright(*tick, if *tick == 0.0 { "axis" } else { "grid" }, &stretches);
     }
     let mut top = area.top;
     for line in lines {
@@ -248,6 +250,20 @@ fn draw(lines: &[Line], size: Size) -> Svg {
     plot.svg
 }
 
+/// Where vertical lines may be: not behind headings, nor on a phone behind labels.
+fn stretches(lines: &[Line], area: Area, row_height: f64, size: Size) -> Vec<(f64, f64)> {
+    let mut top = area.top;
+    let mut all = Vec::with_capacity(lines.len());
+    for line in lines {
+        if line.heading.is_some() {
+            top += HEADING_HEIGHT;
+        }
+        all.push((top + size.pick(0.0, LABEL), top + row_height));
+        top += row_height;
+    }
+    all
+}
+
 fn row(plot: &mut Plot, line: &Line, (top, height): (f64, f64), percent: impl Fn(f64) -> f64, size: Size) {
     let middle = top + height * size.pick(0.5, 0.68);
     match size {
@@ -258,15 +274,17 @@ fn row(plot: &mut Plot, line: &Line, (top, height): (f64, f64), percent: impl Fn
             plot.svg.text(plot.area.right + 76.0, middle + 4.0, "value end", &value);
         }
         Size::Narrow => {
-            let label = fitted(&line.label, plot.svg.width - 20.0);
-            plot.svg.text(plot.area.left, middle - 14.0, "rowlabel halo start", &label);
+            let value = signed_percent(line.ratio.value - 1.0);
+            let label = fitted(&line.label, plot.svg.width - 34.0 - text_width(&value));
+            plot.svg.text(plot.area.left, middle - 16.0, "rowlabel halo start", &label);
+            plot.svg.text(plot.area.right, middle - 16.0, "value halo end", &value);
         }
     }
     mark(plot, line, middle, percent);
 }
 
 fn mark(plot: &mut Plot, line: &Line, middle: f64, percent: impl Fn(f64) -> f64) {
-    let class = if line.ratio.is_95() { "s0" } else { "s7" };
+    let class = if line.ratio.is_95() { "s0" } else { "few" };
     let [low, at, high] =
         [line.ratio.low, line.ratio.value, line.ratio.high].map(|ratio| plot.x.at(percent(ratio)));
     let tip = format!("{} \u{2013} {}", line.label, change(&line.ratio));

@@ -161,10 +161,10 @@ fn draw(steps: &[Step], size: Size) -> Svg {
     let highest = steps.iter().map(|step| step.bps / 1e9).fold(0.0, f64::max);
     let (x, ticks) = Scale::from_zero(highest, size.pick(8, 5));
     let y = Scale::Linear { domain: (0.0, 1.0), range: (0.0, 1.0) };
-    let mut plot = Plot::on(svg, area, (x, tick_labels(&ticks), "Gb/s"), (y, Vec::new(), ""));
+    let mut plot = Plot::on(svg, area, (x, tick_labels(&ticks), "rate, Gb/s"), (y, Vec::new(), ""));
+    let stretches = plot.stretches(size, steps.len(), height, 24.0);
     for tick in &ticks {
-        let at = plot.x.at(*tick);
-        plot.svg.line((at, area.top), (at, area.bottom), if *tick == 0.0 { "axis" } else { "grid" });
+        plot.upright(*tick, if *tick == 0.0 { "axis" } else { "grid" }, &stretches);
     }
     let mut above: Option<f64> = None;
     for (index, step) in steps.iter().enumerate() {
@@ -181,7 +181,7 @@ fn draw_step(plot: &mut Plot, step: &Step, above: Option<f64>, (top, height): (f
     let (bar_top, bar_height) = size.pick((top + 2.0, height - 4.0), (top + 24.0, height - 28.0));
     if let Some(above) = above.map(|bps| plot.x.at(bps / 1e9)).filter(|above| *above > end) {
         plot.svg.rect(end, bar_top, above - end, bar_height, "loss");
-        plot.svg.line((above, bar_top - size.pick(4.0, 28.0)), (above, bar_top + bar_height), "stair-edge");
+        plot.svg.line((above, bar_top - size.pick(4.0, 0.0)), (above, bar_top + bar_height), "stair-edge");
     }
     let tip = format!("{}: {}", step.name, rate(step.bps));
     plot.svg
