@@ -202,6 +202,7 @@ fn draw(digest: &Digest, tracks: &[Track<'_>], size: Size) -> Svg {
 
 fn draw_track(plot: &mut Plot, track: &Track<'_>, middle: f64, top: f64, size: Size) {
     let stats = track.stats;
+    let cut = stats.max_ns as f64 / 1e6 > plot.x.domain().1;
     match size {
         Size::Wide => plot.svg.text(
             plot.area.left - 12.0,
@@ -210,7 +211,10 @@ fn draw_track(plot: &mut Plot, track: &Track<'_>, middle: f64, top: f64, size: S
             &fitted(&track.label, plot.area.left - 16.0),
         ),
         Size::Narrow => {
-            let value = time(stats.p50_ns as f64);
+            let mut value = time(stats.p50_ns as f64);
+            if cut {
+                value.push_str(&format!(", longest {} \u{2192}", time(stats.max_ns as f64)));
+            }
             let room = plot.area.right - plot.area.left - text_width(&value) - 12.0;
             plot.svg.text(plot.area.left, top + 18.0, "rowlabel halo start", &fitted(&track.label, room));
             plot.svg.text(plot.area.right, top + 18.0, "value halo end", &value);
@@ -219,7 +223,6 @@ fn draw_track(plot: &mut Plot, track: &Track<'_>, middle: f64, top: f64, size: S
     let at = |ns: u64| plot.x.at((ns as f64 / 1e6).min(plot.x.domain().1));
     let [min, p50, p90, p99, max] =
         [stats.min_ns, stats.p50_ns, stats.p90_ns, stats.p99_ns, stats.max_ns].map(at);
-    let cut = stats.max_ns as f64 / 1e6 > plot.x.domain().1;
     let tip = format!(
         "{}: median {}, p90 {}, p99 {}, longest {}",
         track.label,
@@ -233,7 +236,7 @@ fn draw_track(plot: &mut Plot, track: &Track<'_>, middle: f64, top: f64, size: S
         svg.rounded(p50, middle - 4.0, (p99 - p50).max(1.0), 8.0, 2.0, "interval s0");
         svg.rect(p90 - 0.75, middle - 6.0, 1.5, 12.0, "bar s0");
         svg.rounded(p50 - 1.75, middle - 9.0, 3.5, 18.0, 1.5, "median s0");
-        if cut {
+        if cut && size == Size::Wide {
             svg.text(
                 max,
                 middle - 10.0,
