@@ -157,8 +157,8 @@ fn measured(experiment: &ExperimentDigest) -> Vec<(String, String, Unit, Vec<f64
     let mut all: Vec<(String, String, Unit, Vec<f64>)> = Vec::new();
     let varying = experiment.varying_factors();
     for cell in &experiment.cells {
-        let label = cell.label(&varying);
-        all.push((key(&cell.factors, &label), label, Unit::BitsPerSecond, cell.values()));
+        let metric = if cell.trials.iter().any(|trial| trial.discard) { "goodput-discard" } else { "goodput" };
+        all.push((key(&cell.factors, metric), cell.label(&varying), Unit::BitsPerSecond, cell.values()));
     }
     let named = experiment.spec.metric.as_deref();
     for trial in experiment.measured.iter().filter(|trial| trial.complete) {

@@ -215,9 +215,9 @@ fn window(digest: &Digest) -> Option<Headline> {
         .find(|p| p.factors.contains_key("window"))
         .map(|p| format!("published: {} ({})", p.label, p.source));
     let knee = format!(
-        "{} from a window of {} on; the bandwidth-delay product of {} and {} is {}.",
-        rate(model.plateau.median),
+        "{} is the smallest window within 5 % of the highest median, {}; the bandwidth-delay product of {} and {} is {}.",
         bytes(model.knee_bytes),
+        rate(model.plateau.median),
         rate(model.rate_bps),
         time(model.rtt_ns),
         bytes(model.product_bytes())

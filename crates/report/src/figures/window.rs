@@ -118,14 +118,14 @@ impl WindowModel {
             )
         });
         text.push_str(&format!(
-            "{} is reached from a window of {} on; the bandwidth-delay product of {} and {} is {}.",
-            rate(self.plateau.median),
+            "{} is the smallest window within 5 % of the highest median, {}; the bandwidth-delay product of {} and {} is {}.",
             bytes(self.knee_bytes),
+            rate(self.plateau.median),
             rate(self.rate_bps),
             time(self.rtt_ns),
             bytes(self.product_bytes()),
         ));
-        crate::figures::goodput::sentence_case(&text)
+        text
     }
 }
 
