@@ -35,7 +35,8 @@ fn a_short_plateau_is_diagnosed_by_itself() {
     copied(folder.path());
     let mut document: Value =
         serde_json::from_str(&fs::read_to_string(folder.path().join("run.json")).unwrap()).unwrap();
-    let end = |host: &str, address: &str| json!({ "host": host, "interface": "wan0", "addresses": [address] });
+    let end =
+        |host: &str, address: &str| json!({ "host": host, "interface": "wan0", "addresses": [address] });
     document["lab"]["link"] = json!([{
         "rate": "40Gb/s", "delay": "8.5ms", "ends": [end("geneva", "10.0.0.1/24"), end("amsterdam", "10.0.0.2/24")],
     }]);
@@ -63,7 +64,8 @@ fn several_runs_are_drawn_as_one_page() {
     let (one, other) = (folder.path().join("one"), folder.path().join("other"));
     copied(&one);
     copied(&other);
-    let mut document: Value = serde_json::from_str(&fs::read_to_string(other.join("run.json")).unwrap()).unwrap();
+    let mut document: Value =
+        serde_json::from_str(&fs::read_to_string(other.join("run.json")).unwrap()).unwrap();
     document["started"] = json!("2026-04-01T10:00:00Z");
     fs::write(other.join("run.json"), document.to_string()).unwrap();
     let page = folder.path().join("history.html");

@@ -298,8 +298,7 @@ fn failures(digest: &Digest) -> Table {
 }
 
 fn missing(digest: &Digest) -> Table {
-    let mut table =
-        Table::new("Not available from the hosts", &["Host", "Part", "Source", "Why"]);
+    let mut table = Table::new("Not available from the hosts", &["Host", "Part", "Source", "Why"]);
     for host in [&digest.client, &digest.server] {
         for part in &host.missing {
             table.push(vec![host.name.clone(), part.part.clone(), part.source.clone(), part.reason.clone()]);

@@ -126,7 +126,10 @@ mod tests {
 
     #[test]
     fn small_numbers_keep_three_digits() {
-        assert_eq!([0.109_4, 0.030_91, 0.999_6, 1.0, 0.0].map(significant), ["0.109", "0.0309", "1.00", "1.00", "0"]);
+        assert_eq!(
+            [0.109_4, 0.030_91, 0.999_6, 1.0, 0.0].map(significant),
+            ["0.109", "0.0309", "1.00", "1.00", "0"]
+        );
         assert_eq!([gbps(109e6), gbps(100e6), gbps(91e6)], ["0.109", "0.100", "0.0910"]);
         assert_eq!(significant(f64::NAN), "not a number");
     }

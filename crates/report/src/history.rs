@@ -89,8 +89,7 @@ fn table_of_runs(runs: &[&Digest]) -> Table {
     );
     for (index, digest) in runs.iter().enumerate() {
         let hosts = [&digest.client, &digest.server];
-        let mut kernels: Vec<String> =
-            hosts.iter().filter_map(|host| host.kernel.release.clone()).collect();
+        let mut kernels: Vec<String> = hosts.iter().filter_map(|host| host.kernel.release.clone()).collect();
         kernels.dedup();
         let place = match &digest.run.lab {
             Some(lab) => format!("lab {}", lab.name),
@@ -151,13 +150,15 @@ fn cells(runs: &[&Digest], name: &str) -> Vec<Cell> {
 /// Key, label, unit and values of every cell of an experiment in one run.
 fn measured(experiment: &ExperimentDigest) -> Vec<(String, String, Unit, Vec<f64>)> {
     let key = |factors: &BTreeMap<String, serde_json::Value>, metric: &str| {
-        let levels: Vec<String> = factors.iter().map(|(name, value)| format!("{name}={}", level(value))).collect();
+        let levels: Vec<String> =
+            factors.iter().map(|(name, value)| format!("{name}={}", level(value))).collect();
         format!("{metric} {}", levels.join(" "))
     };
     let mut all: Vec<(String, String, Unit, Vec<f64>)> = Vec::new();
     let varying = experiment.varying_factors();
     for cell in &experiment.cells {
-        let metric = if cell.trials.iter().any(|trial| trial.discard) { "goodput-discard" } else { "goodput" };
+        let metric =
+            if cell.trials.iter().any(|trial| trial.discard) { "goodput-discard" } else { "goodput" };
         all.push((key(&cell.factors, metric), cell.label(&varying), Unit::BitsPerSecond, cell.values()));
     }
     let named = experiment.spec.metric.as_deref();
@@ -171,11 +172,8 @@ fn measured(experiment: &ExperimentDigest) -> Vec<(String, String, Unit, Vec<f64
         match all.iter_mut().find(|one| one.0 == key) {
             Some(known) => known.3.push(metric.value),
             None => {
-                let levels: Vec<String> = trial
-                    .factors
-                    .iter()
-                    .map(|(name, value)| crate::format::level_of(name, value))
-                    .collect();
+                let levels: Vec<String> =
+                    trial.factors.iter().map(|(name, value)| crate::format::level_of(name, value)).collect();
                 let label = format!("{} {}", metric.name.replace('-', " "), levels.join(", "));
                 all.push((key, label.trim().to_owned(), metric.unit, vec![metric.value]));
             }
@@ -247,16 +245,23 @@ fn panel(mut svg: Svg, cell: &Cell, run_count: usize, (left, top): (f64, f64), w
     let (unit, factor) = cell.unit.scale_for(ends.fold(0.0, f64::max));
     let title = format!("{}, {unit}", cell.label);
     svg.text(left + 4.0, top + 16.0, "panel start", &fitted(title.trim_end_matches(", "), width - 14.0));
-    let area =
-        Area { left: left + 48.0, right: left + width - 14.0, top: top + 32.0, bottom: top + PANEL_HEIGHT - 26.0 };
-    let highest = known().map(|one| one.interval.map_or(one.median, |interval| interval.1)).fold(0.0, f64::max);
+    let area = Area {
+        left: left + 48.0,
+        right: left + width - 14.0,
+        top: top + 32.0,
+        bottom: top + PANEL_HEIGHT - 26.0,
+    };
+    let highest =
+        known().map(|one| one.interval.map_or(one.median, |interval| interval.1)).fold(0.0, f64::max);
     let (y, y_ticks) = Scale::from_zero(highest / factor, 2);
     let x = Scale::Linear { domain: (0.5, run_count as f64 + 0.5), range: (0.0, 1.0) };
     let stride = run_count.div_ceil(8).max(1);
     let x_ticks = (1..=run_count).step_by(stride).map(|run| (run as f64, run.to_string())).collect();
     let mut plot = Plot::on(svg, area, (x, x_ticks, ""), (y, tick_labels(&y_ticks), ""));
-    let placed: Vec<(f64, &Estimate)> =
-        (1..=run_count).zip(&cell.values).filter_map(|(run, value)| Some((run as f64, value.as_ref()?))).collect();
+    let placed: Vec<(f64, &Estimate)> = (1..=run_count)
+        .zip(&cell.values)
+        .filter_map(|(run, value)| Some((run as f64, value.as_ref()?)))
+        .collect();
     let line: Vec<(f64, f64)> = placed.iter().map(|(run, one)| (*run, one.median / factor)).collect();
     plot.line(&line, "line faint s0");
     for (run, estimate) in placed {
@@ -277,9 +282,8 @@ fn panel(mut svg: Svg, cell: &Cell, run_count: usize, (left, top): (f64, f64), w
 }
 
 fn table(cells: &[Cell], run_count: usize) -> Table {
-    let titles: Vec<String> = std::iter::once("Cell".to_owned())
-        .chain((1..=run_count).map(|run| format!("#Run {run}")))
-        .collect();
+    let titles: Vec<String> =
+        std::iter::once("Cell".to_owned()).chain((1..=run_count).map(|run| format!("#Run {run}"))).collect();
     let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
     let mut table = Table::new("Medians by run", &titles);
     for cell in cells {

@@ -211,7 +211,9 @@ mod tests {
         assert_eq!(names, "eth2 or eth9");
         assert!(hops.values().all(|hop| *hop == 0), "one card at each node: {hops:?}");
         let text = machine_svg(&host);
-        assert!(text.contains("host without a name (captured)") && text.contains("on the node of eth2 or eth9"));
+        assert!(
+            text.contains("host without a name (captured)") && text.contains("on the node of eth2 or eth9")
+        );
     }
 
     #[test]

@@ -32,7 +32,11 @@ pub(crate) fn render(document: &Document) -> String {
         out.push('\n');
     }
     for finding in document.findings.iter().filter(|finding| finding.short) {
-        out.push_str(&format!("\n### First finding\n\n**{}**: {}\n", text(&finding.title), text(&finding.text)));
+        out.push_str(&format!(
+            "\n### First finding\n\n**{}**: {}\n",
+            text(&finding.title),
+            text(&finding.text)
+        ));
     }
     out.push_str("\n### How sure this is\n\n");
     for line in &document.trust {

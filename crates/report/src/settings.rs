@@ -195,20 +195,8 @@ fn rows_of(summary: &FlowSummary, sender: &SocketSettings, receiver: &SocketSett
             None,
             Some(bytes(receiver.receive_low_water_bytes as f64)),
         ),
-        same(
-            "sender CPU",
-            first(&asked.sender_cores),
-            "not pinned",
-            pinned(sender.pinned_core),
-            None,
-        ),
-        same(
-            "receiver CPU",
-            first(&asked.receiver_cores),
-            "not pinned",
-            None,
-            pinned(receiver.pinned_core),
-        ),
+        same("sender CPU", first(&asked.sender_cores), "not pinned", pinned(sender.pinned_core), None),
+        same("receiver CPU", first(&asked.receiver_cores), "not pinned", None, pinned(receiver.pinned_core)),
         same(
             "memory node",
             asked.memory_node.map(|node| node.to_string()),

@@ -232,9 +232,7 @@ fn window(digest: &Digest) -> Option<Headline> {
         (None, Some(share)) => {
             ("Goodput as % of window/RTT (window-limited region)", share.text(), share.how_sure(), knee)
         }
-        (None, None) => {
-            ("Window at the knee", bytes(model.knee_bytes), model.plateau.how_sure(rate), knee)
-        }
+        (None, None) => ("Window at the knee", bytes(model.knee_bytes), model.plateau.how_sure(rate), knee),
     };
     Some(Headline {
         label: label.to_owned(),

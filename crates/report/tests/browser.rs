@@ -99,7 +99,8 @@ fn browser_shows_what_a_loop_tried_on_a_desktop_and_on_a_phone() {
     }
     // Text of others does not break out of its place in a real browser either.
     let hostile =
-        improvement_html(&improvement::hostile("</text></svg><script>document.title = 1</script>"), None).unwrap();
+        improvement_html(&improvement::hostile("</text></svg><script>document.title = 1</script>"), None)
+            .unwrap();
     fs::write(&file, hostile).unwrap();
     let loaded = load(&file, "light");
     assert_eq!(console(&loaded.log), Vec::<&str>::new());

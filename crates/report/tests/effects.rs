@@ -123,7 +123,10 @@ fn an_effect_within_chance_is_called_not_proven() {
     let reader = run::write(folder.path(), run::study("Two servers"), hosts, trials);
     let lines = headlines(&reader).unwrap();
     let line = lines.iter().find(|line| line.starts_with("Reader on the interrupt core:")).unwrap();
-    assert!(line.starts_with("Reader on the interrupt core: not proven (seen "), "no figure in its place: {line}");
+    assert!(
+        line.starts_with("Reader on the interrupt core: not proven (seen "),
+        "no figure in its place: {line}"
+    );
     assert!(line.contains("8 pairs, 95 % interval") && line.contains("more repetitions narrow"), "{line}");
     assert!(lines[0].starts_with("Best single-flow"), "it comes after what is known: {lines:?}");
     assert!(markdown(&reader).unwrap().contains("no difference proven"));

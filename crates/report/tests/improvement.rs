@@ -248,10 +248,12 @@ fn price_next_step_and_provenance_stand_on_the_page() {
     let made = Made {
         started: "2026-01-02T03:04:05Z".to_owned(),
         program_version: "9.9.9".to_owned(),
-        hosts: vec![("Client".to_owned(), hosts::nehalem("dtn1")), ("Server".to_owned(), hosts::nehalem("dtn2"))],
+        hosts: vec![
+            ("Client".to_owned(), hosts::nehalem("dtn1")),
+            ("Server".to_owned(), hosts::nehalem("dtn2")),
+        ],
     };
-    let text =
-        improvement_html(&empty, Some(&made)).unwrap().replace('\u{a0}', " ").replace("&#x2f;", "/");
+    let text = improvement_html(&empty, Some(&made)).unwrap().replace('\u{a0}', " ").replace("&#x2f;", "/");
     for words in [
         "<strong>9.40 Gb/s</strong>",
         "Next step:</b> repeat with a longer run on an idle host",

@@ -165,7 +165,9 @@ fn no_colour_has_two_meanings() {
         let (classes, rest) = item.split_once('"').unwrap();
         let label = rest.split("</span>").nth(1).unwrap().split("</li>").next().unwrap();
         let is_colour = |class: &&str| {
-            class.len() == 2 && class.starts_with(['s', 'k', 't']) && class.ends_with(|c: char| c.is_ascii_digit())
+            class.len() == 2
+                && class.starts_with(['s', 'k', 't'])
+                && class.ends_with(|c: char| c.is_ascii_digit())
         };
         // A further interface has the colour of its direction and another stroke.
         let label = label.rsplit(' ').next().filter(|last| ["in", "out"].contains(last)).unwrap_or(label);

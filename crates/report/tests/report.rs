@@ -148,9 +148,13 @@ fn a_full_record_has_every_figure_and_loads_nothing() {
     }
     assert!(page.starts_with("<!doctype html>"), "{}", &page[..60]);
     assert!(page.contains("published knee 38.5 MiB"));
-    for part in
-        ["## Summary", "## Settings: requested and effective", "## Failed trials", "## Warnings", "## Provenance"]
-    {
+    for part in [
+        "## Summary",
+        "## Settings: requested and effective",
+        "## Failed trials",
+        "## Warnings",
+        "## Provenance",
+    ] {
         assert!(text.contains(part), "{part}");
     }
     assert!(text.contains("port 5001 is in use on the server"), "the failed trial");

@@ -90,20 +90,39 @@ fn a_plateau_below_the_model_is_the_first_finding_with_its_diagnosis() {
     let text = report.markdown();
     let (head, rest) = text.split_once("### First finding").unwrap();
     assert!(rest.contains(short), "{rest}");
-    assert!(rest.contains("the diagnosis of trial 2 (10.6 Gb/s) does not find the limit: no signature fits."), "{rest}");
+    assert!(
+        rest.contains("the diagnosis of trial 2 (10.6 Gb/s) does not find the limit: no signature fits."),
+        "{rest}"
+    );
     assert!(rest.contains("Next step: the same flow again"), "{rest}");
     let lab = "The lab\u{2019}s own share in trial 2: its delay line, set to 8.50 ms each way, released packets 20.0 us late in the median, 400 us at the 99th percentile and 53.0 ms at most; its thread worked 34 % of the time with traffic. That is below what counts as the limit of a measurement.";
     assert!(rest.contains(lab), "{rest}");
     let first = head.lines().find(|line| line.starts_with("- **")).unwrap();
-    assert!(first.contains("Plateau of the window curve, of what window and link allow: 54.7 to 65.2 %**"), "{first}");
+    assert!(
+        first.contains("Plateau of the window curve, of what window and link allow: 54.7 to 65.2 %**"),
+        "{first}"
+    );
     assert!(first.contains("Over lab link wan0: 19.0 Gb/s, 17.0 ms round trip."), "{first}");
     // The share where the window alone decides is of 8 MiB only: 3.9 / 3.947.
-    assert!(rest.contains("Where the window alone decides goodput is 98.8 % of window / RTT (one trial, no interval)"), "{rest}");
+    assert!(
+        rest.contains(
+            "Where the window alone decides goodput is 98.8 % of window / RTT (one trial, no interval)"
+        ),
+        "{rest}"
+    );
     // The product is that of the path, not of the window at which a lower rate is reached.
-    assert!(rest.contains("10.3 Gb/s") && rest.contains("the bandwidth-delay product of 19.0 Gb/s and 17.0 ms is 38.5 MiB"), "{rest}");
+    assert!(
+        rest.contains("10.3 Gb/s")
+            && rest.contains("the bandwidth-delay product of 19.0 Gb/s and 17.0 ms is 38.5 MiB"),
+        "{rest}"
+    );
     let page = plain(&report.html().unwrap());
     let list = page.split("<ol class=\"findings\">").nth(1).unwrap();
-    assert!(list.trim_start().starts_with("<li class=\"short\"><a href=\"#figure-window-window\">"), "{}", &list[..200]);
+    assert!(
+        list.trim_start().starts_with("<li class=\"short\"><a href=\"#figure-window-window\">"),
+        "{}",
+        &list[..200]
+    );
 }
 
 #[test]
@@ -112,7 +131,9 @@ fn a_plateau_without_a_diagnosis_names_the_command_and_a_full_one_is_silent() {
     let text = markdown(&in_lab(folder.path(), short_windows())).unwrap();
     assert!(text.contains("clearstream diagnose --from RUN --trial 2"), "{text}");
     let folder = tempfile::tempdir().unwrap();
-    let report = Report::diagnosed(&in_lab(folder.path(), short_windows()), &|_, _| Err("no samples".to_owned())).unwrap();
+    let report =
+        Report::diagnosed(&in_lab(folder.path(), short_windows()), &|_, _| Err("no samples".to_owned()))
+            .unwrap();
     assert!(report.markdown().contains("trial 2 (10.6 Gb/s) could not be diagnosed: no samples"));
     let folder = tempfile::tempdir().unwrap();
     let mut trials = short_windows();
@@ -134,15 +155,21 @@ fn ranges_over_time_quote_every_repetition() {
     let mut trials = Vec::new();
     let mut samples = BTreeMap::new();
     // Four are drawn; the widest is the last of six, far from the median.
-    for (number, (low, high, mean)) in
-        (0..).zip([(30.0, 40.0, 35.0), (31.0, 39.0, 35.0), (32.0, 38.0, 35.0), (33.0, 37.0, 35.0), (34.0, 36.0, 35.0), (23.4, 46.6, 34.0)])
-    {
+    for (number, (low, high, mean)) in (0..).zip([
+        (30.0, 40.0, 35.0),
+        (31.0, 39.0, 35.0),
+        (32.0, 38.0, 35.0),
+        (33.0, 37.0, 35.0),
+        (34.0, 36.0, 35.0),
+        (23.4, 46.6, 34.0),
+    ]) {
         let one = run::trial(number, "flows", 0, &[("flows", json!(1))], run::flow(mean, |_| ()));
         trials.push(TrialDocument { repetition: number, ..one });
         // The first sample is in the warm-up and counts for nothing.
         samples.insert(number, run::samples(&[99.0, low, high], |_| ()));
     }
-    let reader = run::write_with(folder.path(), run::study("Six"), virtual_machines(), trials, &samples, |_| ());
+    let reader =
+        run::write_with(folder.path(), run::study("Six"), virtual_machines(), trials, &samples, |_| ());
     let text = markdown(&reader).unwrap();
     assert!(text.contains("1 flow: 23.4 to 46.6 Gb/s (6 trials)."), "{text}");
     assert!(text.contains("2 trials more in sentence and table are not drawn."), "{text}");
@@ -173,18 +200,20 @@ fn the_cost_is_that_of_the_flow_and_other_programs_are_told_apart() {
     );
     let samples = BTreeMap::from([(0, run::samples(&[8.0, 8.0, 8.0], side))]);
     let one = || hosts::virtual_machine("busy");
-    let reader = run::write_with(folder.path(), run::study("Busy"), (one(), one()), vec![trial], &samples, |_| ());
+    let reader =
+        run::write_with(folder.path(), run::study("Busy"), (one(), one()), vec![trial], &samples, |_| ());
     let text = markdown(&reader).unwrap();
     assert!(text.contains("A gigabyte costs 0.760 CPU s of the flow\u{2019}s threads and interrupts at both ends together (1 flow)"), "{text}");
     assert!(text.contains("| 1 flow | both ends, one machine | 0.710 | 0.0500 | 0.760 | 16.5 |"), "{text}");
-    assert!(text.contains("Other programs used up to 16.5 CPU s in the time of a gigabyte"), "no lab is named where there is none: {text}");
+    assert!(
+        text.contains("Other programs used up to 16.5 CPU s in the time of a gigabyte"),
+        "no lab is named where there is none: {text}"
+    );
 }
 
 #[test]
 fn a_run_on_one_machine_says_so_in_title_band_and_cards() {
-    let flow = |remote: &str| {
-        run::flow(38.2, |s| s.client_settings.flows[0].remote = remote.to_owned())
-    };
+    let flow = |remote: &str| run::flow(38.2, |s| s.client_settings.flows[0].remote = remote.to_owned());
     let folder = tempfile::tempdir().unwrap();
     let mut trials = short_windows();
     trials.push(run::trial(9, "flows", 0, &[("flows", json!(1))], flow("10.0.1.2:5201")));
@@ -195,13 +224,19 @@ fn a_run_on_one_machine_says_so_in_title_band_and_cards() {
     assert!(band.contains("no packet crossed an Ethernet card, a cable or a network"), "{band}");
     let lines = headlines(&reader).unwrap();
     let best = lines.iter().find(|line| line.starts_with("Best single-flow")).unwrap();
-    assert!(best.ends_with("lab link lan0: virtual, no rate or delay set"), "the short link, not the long one: {best}");
+    assert!(
+        best.ends_with("lab link lan0: virtual, no rate or delay set"),
+        "the short link, not the long one: {best}"
+    );
 
     let folder = tempfile::tempdir().unwrap();
     let trials = vec![run::trial(0, "flows", 0, &[("flows", json!(1))], flow("127.0.0.1:5201"))];
     let one = || hosts::virtual_machine("vm");
     let text = markdown(&run::write(folder.path(), run::study("Alone"), (one(), one()), trials)).unwrap();
-    assert!(text.starts_with("# Alone \u{2013} on one machine\n") && text.contains("over its loopback"), "{text}");
+    assert!(
+        text.starts_with("# Alone \u{2013} on one machine\n") && text.contains("over its loopback"),
+        "{text}"
+    );
     assert!(text.contains("Over loopback of vm.") && !text.contains("the lab"), "{text}");
 
     let folder = tempfile::tempdir().unwrap();
@@ -226,7 +261,9 @@ fn one_row_for_a_warning_that_many_trials_have() {
     let servers = (hosts::nehalem("dtn1"), hosts::nehalem("dtn2"));
     let text = markdown(&run::write(folder.path(), run::study("Two servers"), servers, trials)).unwrap();
     let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| cores-chosen")).collect();
-    let row = format!("| cores-chosen | sender and receiver shared a CPU in 88 to 100 % of the intervals | flows, window | 7 of {count} |");
+    let row = format!(
+        "| cores-chosen | sender and receiver shared a CPU in 88 to 100 % of the intervals | flows, window | 7 of {count} |"
+    );
     assert_eq!(rows, [row.as_str()]);
 }
 
@@ -242,7 +279,10 @@ fn units_stand_in_heads_and_small_rates_keep_their_digits() {
     let text = markdown(&reader).unwrap();
     assert!(text.contains("| 1 flow | 3 | 0.100 | 0.0910 to 0.109 (range of 3) |"), "{text}");
     let page = html(&reader).unwrap();
-    assert!(page.contains(">goodput, Gb/s</text>") && !page.contains(">Gb/s</text>"), "axes name their quantity");
+    assert!(
+        page.contains(">goodput, Gb/s</text>") && !page.contains(">Gb/s</text>"),
+        "axes name their quantity"
+    );
 }
 
 /// Several runs of a study: each cell over the runs, oldest first, and nothing claimed of a trend.
@@ -267,6 +307,9 @@ fn several_runs_are_one_page_by_date() {
     // Older first: 22, then 20.
     let row = "<th scope=\"row\">1 flow</th><td class=\"num\">22.0 Gb/s</td><td class=\"num\">20.0 Gb/s</td>";
     assert!(page.contains(row));
-    assert!(page.contains("Fewer than two runs measured the same cell of it."), "the window was not measured");
+    assert!(
+        page.contains("Fewer than two runs measured the same cell of it."),
+        "the window was not measured"
+    );
     assert_eq!(page.matches("<script").count(), 1);
 }

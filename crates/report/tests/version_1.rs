@@ -53,11 +53,15 @@ fn tables_of_old_records_have_the_goodput_of_their_trials() {
         };
         let Ok(bps) = trial[goodput].parse::<f64>() else { continue };
         let start = format!("| {first} | 1 | ");
-        let row = text.lines().find_map(|line| line.strip_prefix(&start)).unwrap_or_else(|| panic!("{start}"));
+        let row =
+            text.lines().find_map(|line| line.strip_prefix(&start)).unwrap_or_else(|| panic!("{start}"));
         let shown = row.split(' ').next().unwrap();
         let decimals = shown.split_once('.').map_or(0, |(_, decimals)| decimals.len());
         let half_digit = 0.5 * 0.1_f64.powi(i32::try_from(decimals).unwrap());
-        assert!((shown.parse::<f64>().unwrap() - bps / 1e9).abs() <= half_digit * 1.001, "{first}: {shown}, {bps}");
+        assert!(
+            (shown.parse::<f64>().unwrap() - bps / 1e9).abs() <= half_digit * 1.001,
+            "{first}: {shown}, {bps}"
+        );
         compared += 1;
     }
     assert_eq!(compared, 17, "three numbers of flows and fourteen windows");

@@ -84,7 +84,11 @@ fn notes(digest: &Digest, bars: &[Bar]) -> Vec<String> {
     let foreign = |bar: &Bar| bar.other.is_some_and(|other| other > NOTABLE_OTHER * bar.sum());
     if bars.iter().any(foreign) {
         let most = bars.iter().filter_map(|bar| bar.other).fold(0.0, f64::max);
-        let whose = if digest.run.lab.is_some() { "Other programs, the lab\u{2019}s own among them," } else { "Other programs" };
+        let whose = if digest.run.lab.is_some() {
+            "Other programs, the lab\u{2019}s own among them,"
+        } else {
+            "Other programs"
+        };
         notes.push(format!(
             "{whose} used up to {} CPU s in the time of a gigabyte; that is in the table and not counted as cost of the flow.",
             significant(most)
@@ -216,7 +220,12 @@ fn draw_bar(plot: &mut Plot, bar: &Bar, top: f64, height: f64, size: Size) {
     let end = plot.x.at(bar.sum()) + 6.0;
     match size {
         Size::Wide => {
-            plot.svg.text(left - 12.0, top + height / 2.0 + 4.0, "rowlabel end", &fitted(&label, left - 16.0));
+            plot.svg.text(
+                left - 12.0,
+                top + height / 2.0 + 4.0,
+                "rowlabel end",
+                &fitted(&label, left - 16.0),
+            );
             plot.svg.text(end, bar_top + bar_height / 2.0 + 4.0, "value halo start", &value);
         }
         Size::Narrow => {

@@ -226,7 +226,12 @@ fn draw_failures(groups: &[Group<'_>], size: Size) -> Svg {
     };
     let x = Scale::Linear { domain: (first, last), range: (0.0, 1.0) };
     let x_ticks = tick_labels(&ticks_between(first, last, size.pick(10, 5)));
-    let mut plot = Plot::on(svg, area, (x, x_ticks, "time after the failure, s"), (y, tick_labels(&y_ticks), "answers, % of before"));
+    let mut plot = Plot::on(
+        svg,
+        area,
+        (x, x_ticks, "time after the failure, s"),
+        (y, tick_labels(&y_ticks), "answers, % of before"),
+    );
     plot.rule_at(0.0, "axis", "the gateway fails", 0);
     for (index, line) in lines.iter().enumerate() {
         let line: Vec<(f64, f64)> = line.iter().map(|(at, share)| (*at, share * 100.0)).collect();

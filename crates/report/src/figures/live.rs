@@ -82,7 +82,9 @@ fn panels(digest: &Digest, series: &Series) -> Vec<Panel> {
             for (index, interface) in mine.iter().enumerate() {
                 // The direction has the colour; further interfaces of a host have other strokes.
                 let stroke = if index > 0 { " other" } else { "" };
-                for (points, way, class) in [(&interface.received, "in", "t0"), (&interface.sent, "out", "t1")] {
+                for (points, way, class) in
+                    [(&interface.received, "in", "t0"), (&interface.sent, "out", "t1")]
+                {
                     if highest(points) > quiet {
                         lines.push(Line {
                             name: format!("{} {way}", interface.name),
@@ -151,7 +153,8 @@ fn draw(panels: &[Panel], experiment: &ExperimentDigest, size: Size) -> Svg {
         let (y, y_ticks) = Scale::from_zero(top_value, 4);
         let x = Scale::Linear { domain: (0.0, seconds), range: (0.0, 1.0) };
         let x_ticks = tick_labels(&ticks_between(0.0, seconds, size.pick(8, 5)));
-        let mut plot = Plot::on(svg, area, (x, x_ticks, "time, s"), (y, tick_labels(&y_ticks), "traffic, Gb/s"));
+        let mut plot =
+            Plot::on(svg, area, (x, x_ticks, "time, s"), (y, tick_labels(&y_ticks), "traffic, Gb/s"));
         if index + 1 == panels.len() {
             for published in experiment.spec.published.iter().filter_map(published_range) {
                 plot.published_band(published.0, published.1);

@@ -375,8 +375,7 @@ fn table(matrix: &Matrix) -> Table {
         .collect();
     let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
     let trials: usize = matrix.counts.values().sum();
-    let mut table =
-        Table::new(format!("Median goodput, {}", crate::format::count(trials, "trial")), &titles);
+    let mut table = Table::new(format!("Median goodput, {}", crate::format::count(trials, "trial")), &titles);
     for receiver in &matrix.receivers {
         let marked = matrix.interrupt_core == Some(receiver.core);
         let name = format!(

@@ -85,9 +85,7 @@ fn finding(experiment: &ExperimentDigest) -> String {
 /// How many trials are in sentence and table alone.
 fn not_drawn(experiment: &ExperimentDigest) -> Option<String> {
     let missing = experiment.series.iter().filter(|series| series.goodput.is_empty()).count();
-    (missing > 0).then(|| {
-        format!("{} more in sentence and table are not drawn.", count(missing, "trial"))
-    })
+    (missing > 0).then(|| format!("{} more in sentence and table are not drawn.", count(missing, "trial")))
 }
 
 /// What others published, each pair of numbers once.

@@ -20,9 +20,8 @@ pub(super) fn sentence(found: &Improvement) -> Option<String> {
         let known: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
         median(&known)
     };
-    let rtt = |values: &[Option<u64>]| {
-        middle(&values.iter().flatten().map(|ns| *ns as f64).collect::<Vec<_>>())
-    };
+    let rtt =
+        |values: &[Option<u64>]| middle(&values.iter().flatten().map(|ns| *ns as f64).collect::<Vec<_>>());
     let per_gb = |value: f64| significant(value);
     let measures: [(&str, Option<(f64, f64)>, &dyn Fn(f64) -> String, &str); 3] = [
         ("the round-trip time", rtt(&before.rtt_ns).zip(rtt(&after.rtt_ns)), &time, ""),
@@ -45,8 +44,7 @@ pub(super) fn sentence(found: &Improvement) -> Option<String> {
         let Some((without, with)) = ends else { continue };
         known += 1;
         if with > NOTABLE * without {
-            let ratio =
-                if without > 0.0 { format!(" ({})", times(with / without)) } else { String::new() };
+            let ratio = if without > 0.0 { format!(" ({})", times(with / without)) } else { String::new() };
             rose.push(format!("{name} from {} to {}{unit}{ratio}", text(without), text(with)));
         }
     }

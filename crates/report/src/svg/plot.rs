@@ -154,7 +154,8 @@ impl Plot {
         self.svg.line((at, head - 10.0), (at, self.area.top), class);
         self.upright(x, class, stretches);
         let width = text_width(label) + 8.0;
-        let (dx, anchor) = if at + width < self.svg.width || at < width { (5.0, "start") } else { (-5.0, "end") };
+        let (dx, anchor) =
+            if at + width < self.svg.width || at < width { (5.0, "start") } else { (-5.0, "end") };
         self.svg.text(at + dx, head, &format!("note halo {anchor}"), label);
     }
 
@@ -250,7 +251,8 @@ mod tests {
         let area = Area { left: 50.0, right: 250.0, top: 20.0, bottom: 120.0 };
         let (y, ticks) = Scale::from_zero(10.0, 2);
         let x = Scale::Linear { domain: (0.0, 4.0), range: (0.0, 1.0) };
-        let mut plot = Plot::on(Svg::new(300.0, 160.0), area, (x, Vec::new(), ""), (y, tick_labels(&ticks), ""));
+        let mut plot =
+            Plot::on(Svg::new(300.0, 160.0), area, (x, Vec::new(), ""), (y, tick_labels(&ticks), ""));
         plot.end_labels([5.0, 5.1, 5.2].map(|value| (value, value.to_string(), "s1".to_owned())).to_vec());
         let text = plot.svg.finish("p", "t", "d", None);
         let heights: Vec<f64> = text

@@ -105,7 +105,8 @@ pub(crate) fn decades(low: f64, high: f64, count: usize) -> Vec<f64> {
     }
     let powers = (low.log10().floor() as i32)..=(high.log10().ceil() as i32);
     let inside = |factors: &[f64]| -> Vec<f64> {
-        let all = powers.clone().flat_map(|power| factors.iter().map(move |factor| factor * 10f64.powi(power)));
+        let all =
+            powers.clone().flat_map(|power| factors.iter().map(move |factor| factor * 10f64.powi(power)));
         all.filter(|value| (low..=high).contains(value)).collect()
     };
     let many = inside(&[1.0, 2.0, 5.0]);

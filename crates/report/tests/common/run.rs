@@ -117,9 +117,7 @@ pub(crate) fn flow(gbps: f64, change: impl FnOnce(&mut FlowSummary)) -> TrialOut
 
 /// The lab of the papers' path: a long link and a short one.
 pub(crate) fn lab() -> LabFile {
-    let end = |host: &str, interface: &str, address: &str| {
-        json!({ "host": host, "interface": interface, "addresses": [address] })
-    };
+    let end = |host: &str, interface: &str, address: &str| json!({ "host": host, "interface": interface, "addresses": [address] });
     serde_json::from_value(json!({
         "schema": "clearstream.lab", "version": 1, "name": "wan-1650km", "title": "1650 km",
         "host": [{ "name": "alpha" }, { "name": "beta" }],

@@ -153,8 +153,12 @@ fn draw_ratios(svg: Svg, area: Area, model: &WindowModel, (x, x_ticks): (Scale, 
     let share = |point: &Point| point.estimate.median / model.model_bps(point.window);
     let highest = model.points.iter().map(share).filter(|ratio| ratio.is_finite()).fold(1.0, f64::max);
     let (y, y_ticks) = Scale::from_zero(highest, 2);
-    let mut plot =
-        Plot::on(svg, area, (x, x_ticks, "TCP window (log scale)"), (y, tick_labels(&y_ticks), "of the model"));
+    let mut plot = Plot::on(
+        svg,
+        area,
+        (x, x_ticks, "TCP window (log scale)"),
+        (y, tick_labels(&y_ticks), "of the model"),
+    );
     let one = plot.y.at(1.0);
     plot.svg.line((area.left, one), (area.right, one), "line model-one");
     for point in model.points.iter().filter(|point| share(point).is_finite()) {
