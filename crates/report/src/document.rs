@@ -114,7 +114,7 @@ fn findings(digest: &Digest, sections: &[Section]) -> Vec<Finding> {
         .experiments
         .iter()
         .filter(|experiment| experiment.shortfall.is_some())
-        .map(|experiment| section_id(experiment))
+        .map(section_id)
         .collect();
     let mut all: Vec<Finding> = sections
         .iter()

@@ -142,7 +142,7 @@ pub(crate) fn read(experiment: &ExperimentDigest, reader: &Reader) -> Result<Vec
 }
 
 /// The reader finds samples by trial document; only these fields matter to it.
-pub(crate) fn stub(trial: &FlowTrial) -> TrialDocument {
+fn stub(trial: &FlowTrial) -> TrialDocument {
     TrialDocument {
         schema: TRIAL_SCHEMA.to_owned(),
         version: RECORD_VERSION,

@@ -157,6 +157,25 @@ fn a_full_record_has_every_figure_and_loads_nothing() {
     ] {
         assert!(text.contains(part), "{part}");
     }
+    for head in ["| Min, ms |", "Median, ms |", "| Jitter, ms |", "| sender 0, Gb/s |"] {
+        assert!(text.contains(head), "a unit in every head: {head}");
+    }
+    // Contents: every section once.
+    let contents = page.split("<nav class=\"toc\"").nth(1).unwrap().split("</nav>").next().unwrap();
+    for section in page.split("<section id=\"").skip(2).map(|rest| rest.split('"').next().unwrap()) {
+        assert_eq!(contents.matches(&format!("href=\"#{section}\"")).count(), 1, "{section}");
+    }
+    // Both axes of the window figure are logarithmic, and the ratio to the model stands below.
+    let window = page.split("<figure id=\"figure-window-window\">").nth(1).unwrap();
+    let window = window.split("</figure>").next().unwrap();
+    for axis in [">goodput, Gb/s (log scale)<", ">TCP window (log scale)<", ">of the model<"] {
+        assert_eq!(window.matches(axis).count(), 2, "wide and narrow: {axis}");
+    }
+    assert!(window.contains("published knee 38.5 MiB") && !window.contains("BDP 40"), "one unit");
+    // A phone has the values too.
+    let goodput = page.split("<figure id=\"figure-local-throughput-goodput\">").nth(1).unwrap();
+    let narrow = goodput.split("class=\"drawing narrow\"").nth(1).unwrap().split("</svg>").next().unwrap();
+    assert_eq!(narrow.matches("class=\"value halo end\"").count(), 3, "one per row");
     assert!(text.contains("port 5001 is in use on the server"), "the failed trial");
     assert!(page.len() < 5_000_000, "{}", page.len());
 }
