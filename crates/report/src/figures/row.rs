@@ -23,6 +23,10 @@ use crate::{
 
 /// A bar this wide has its core number below it.
 const ROOM_FOR_NUMBER: f64 = 19.0;
+/// Widest bar with the gap beside it.
+const WIDEST_BAR: f64 = 56.0;
+/// Shortest axis.
+const LEAST_AXIS: f64 = 240.0;
 
 /// One panel: all cores of one side, all else equal.
 struct Panel {
@@ -205,12 +209,16 @@ fn draw_panel(
         let text = format!("outlined: interrupt core {core}");
         svg.text(area.right, top + 40.0, "irq-text end", &text);
     }
+    let gaps =
+        panel.places.windows(2).filter_map(|pair| boundary(pair[0], pair[1])).map(gap_units).sum::<f64>();
+    let units = panel.places.len() as f64 + gaps;
+    let room = area.right - area.left;
+    let unit = (room / units).min(WIDEST_BAR);
+    // A few bars need no axis across the page.
+    let area = Area { right: area.left + (unit * units).max(LEAST_AXIS.min(room)), ..area };
     let (y, y_ticks) = Scale::from_zero(highest, 4);
     let x = Scale::Linear { domain: (0.0, 1.0), range: (0.0, 1.0) };
     let mut plot = Plot::on(svg, area, (x, Vec::new(), ""), (y, tick_labels(&y_ticks), "goodput, Gb/s"));
-    let gaps =
-        panel.places.windows(2).filter_map(|pair| boundary(pair[0], pair[1])).map(gap_units).sum::<f64>();
-    let unit = ((area.right - area.left) / (panel.places.len() as f64 + gaps)).min(56.0);
     let mut at = area.left;
     let mut starts = Vec::with_capacity(panel.places.len());
     for (index, place) in panel.places.iter().enumerate() {
