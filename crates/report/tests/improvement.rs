@@ -85,7 +85,7 @@ fn every_verdict_stands_in_figure_table_and_text() {
 #[test]
 fn marks_stand_where_the_scale_says() {
     let page = page(&loop_of_five());
-    let wide = between(&page, "<div class=\"drawing wide\">", "</svg>");
+    let wide = between(&page, "<div class=\"drawing wide\"", "</svg>");
     // 0 at 72, the highest tick at 890 - 70 = 820. First step without: 2.9 Gb/s; bars are 3 wide.
     let ticks: Vec<f64> = wide
         .split("class=\"tick ")

@@ -112,7 +112,7 @@ fn a_plateau_below_the_model_is_the_first_finding_with_its_diagnosis() {
     );
     // The product is that of the path, not of the window at which a lower rate is reached.
     assert!(
-        rest.contains("10.3 Gb/s")
+        rest.contains("32 MiB is the smallest window within 5 % of the highest median, 10.6 Gb/s")
             && rest.contains("the bandwidth-delay product of 19.0 Gb/s and 17.0 ms is 38.5 MiB"),
         "{rest}"
     );

@@ -154,7 +154,7 @@ fn draw(steps: &[Step], size: Size) -> Svg {
     let svg = Svg::new(size.width(), 24.0 + height * steps.len() as f64 + 46.0);
     let area = Area {
         left: size.pick(260.0, 12.0),
-        right: svg.width - size.pick(80.0, 16.0),
+        right: svg.width - size.pick(110.0, 16.0),
         top: 16.0,
         bottom: svg.height - 46.0,
     };
@@ -178,8 +178,10 @@ fn draw(steps: &[Step], size: Size) -> Svg {
 fn draw_step(plot: &mut Plot, step: &Step, above: Option<f64>, (top, height): (f64, f64), size: Size) {
     let left = plot.area.left;
     let end = plot.x.at(step.bps / 1e9);
+    let mut beside = end;
     let (bar_top, bar_height) = size.pick((top + 2.0, height - 4.0), (top + 24.0, height - 28.0));
     if let Some(above) = above.map(|bps| plot.x.at(bps / 1e9)).filter(|above| *above > end) {
+        beside = above;
         plot.svg.rect(end, bar_top, above - end, bar_height, "loss");
         plot.svg.line((above, bar_top - size.pick(4.0, 0.0)), (above, bar_top + bar_height), "stair-edge");
     }
@@ -198,7 +200,7 @@ fn draw_step(plot: &mut Plot, step: &Step, above: Option<f64>, (top, height): (f
         Size::Wide => {
             plot.svg.text(left - 12.0, top + 20.0, "rowlabel end", &step.name);
             plot.svg.text(left - 12.0, top + 36.0, "note end", &step.because);
-            plot.svg.text(end + 8.0, top + height / 2.0 + 5.0, "value halo start", &value);
+            plot.svg.text(beside + 8.0, top + height / 2.0 + 5.0, "value halo start", &value);
         }
         Size::Narrow => {
             plot.svg.text(left + 4.0, top + 17.0, "rowlabel halo start", &format!("{}: {value}", step.name));
