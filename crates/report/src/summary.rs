@@ -254,7 +254,9 @@ fn interrupt_core(digest: &Digest) -> Option<Headline> {
         let (value, sure, proven) = effect(contrast);
         let against =
             if found.other_packages { "readers on other packages" } else { "readers on other cores" };
-        let package = found.same_package.as_ref().map_or_else(String::new, |c| format!(" {}.", c.sentence()));
+        // An effect that depends on more has its place in the figure.
+        let package = found.same_package.as_ref().filter(|c| c.effect.interaction().is_none());
+        let package = package.map_or_else(String::new, |c| format!(" {}.", c.sentence()));
         // The published figures compare with readers on another package.
         let published = experiment.spec.published.iter().filter(|_| found.other_packages && proven);
         let published = published

@@ -85,6 +85,29 @@ fn two_opposite_effects_are_never_one_figure() {
     assert!(html(&reader).unwrap().contains("id=\"figure-pins-effects\""));
 }
 
+/// Eight senders, each with an effect of its own: a card and a sentence give its ends, the table all.
+#[test]
+fn an_effect_at_many_levels_is_given_by_its_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let hosts = (hosts::nehalem("dtn1"), hosts::nehalem("dtn2"));
+    let trials = matrix(0..8, &[7], 4, |_, sender, receiver, repetition| {
+        let base = 20.0 + 0.05 * f64::from(repetition);
+        if receiver == 7 { base * (0.8 + 0.05 * f64::from(sender)) } else { base }
+    });
+    let reader = run::write(folder.path(), run::study("Two servers"), hosts, trials);
+    let lines = headlines(&reader).unwrap();
+    let line = lines.iter().find(|line| line.starts_with("Reader on the interrupt core:")).unwrap();
+    // 0.80 with sender 0 to 1.15 with sender 7.
+    let ends = "\u{2212}20 % to +15 % (depends on what else is set: lowest to highest of 8 levels)";
+    assert!(line.contains(ends) || line.contains(&ends.replacen(" % to", " to", 1)), "{line}");
+    let text = markdown(&reader).unwrap();
+    assert!(
+        text.contains("from \u{2212}20 % with sender core 0 to +15 % with sender core 7 (8 levels)"),
+        "{text}"
+    );
+    assert_eq!(text.matches("| depends on this |").count(), 8, "{text}");
+}
+
 /// Eight senders of another machine: each a pair; one effect, published beside it.
 #[test]
 fn one_proven_effect_is_a_headline_with_what_was_published() {

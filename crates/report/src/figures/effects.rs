@@ -10,7 +10,7 @@ use crate::{
     estimate::{change, change_sure},
     figure::{Figure, LegendItem, Table, draw_both, identifier},
     figures::goodput::sentence_case,
-    format::{level_of, signed_percent},
+    format::{count, level_of, range, signed_percent},
     svg::{
         Svg,
         plot::{Area, Plot, Size, fitted, text_width, tick_labels},
@@ -23,6 +23,8 @@ const SEED: u64 = 0x40_6e;
 /// An effect is at the head of the page by its own test or by that of what it
 /// depends on; the second is strict, so that both together err in hardly more than 5 %.
 const PROVEN: f64 = 0.01;
+/// So many levels that an effect depends on stand in a sentence one by one; of more their ends.
+const LISTED: usize = 3;
 /// A factor with more levels is a curve, not a comparison.
 const MOST_LEVELS: usize = 6;
 /// Contrasts beyond these are left to `study compare`.
@@ -59,6 +61,12 @@ impl Contrast {
             return Some((signed_percent(ratio.value - 1.0), change_sure(&ratio)));
         }
         let found = self.effect.interaction().filter(|m| m.probability_ratio.is_some_and(|p| p < PROVEN))?;
+        if found.levels.len() > LISTED {
+            let ((_, low), (_, high)) = ends(&found.levels)?;
+            let of = count(found.levels.len(), "level");
+            let value = range(&signed_percent(low.value - 1.0), &signed_percent(high.value - 1.0));
+            return Some((value, format!("depends on what else is set: lowest to highest of {of}")));
+        }
         let values: Vec<String> =
             found.levels.iter().map(|(_, ratio)| signed_percent(ratio.value - 1.0)).collect();
         let levels: Vec<String> =
@@ -69,6 +77,17 @@ impl Contrast {
     /// One sentence without its full stop.
     pub(crate) fn sentence(&self) -> String {
         match self.effect.interaction() {
+            Some(found) if found.levels.len() > LISTED => {
+                let of = count(found.levels.len(), "level");
+                let text = ends(&found.levels).map(|((at, low), (to, high))| {
+                    format!(
+                        "from {} with {at} to {} with {to}",
+                        signed_percent(low.value - 1.0),
+                        signed_percent(high.value - 1.0)
+                    )
+                });
+                format!("{}: no single figure, it depends: {} ({of})", self.label, text.unwrap_or_default())
+            }
             Some(found) => {
                 let levels: Vec<String> =
                     found.levels.iter().map(|(level, ratio)| format!("{level}: {}", change(ratio))).collect();
@@ -78,6 +97,13 @@ impl Contrast {
             None => format!("{}: no difference proven, {}", self.label, change(&self.effect.pooled)),
         }
     }
+}
+
+/// The levels with the lowest and the highest effect.
+fn ends(levels: &[(String, PairedRatio)]) -> Option<(&(String, PairedRatio), &(String, PairedRatio))> {
+    let order =
+        |one: &&(String, PairedRatio), other: &&(String, PairedRatio)| one.1.value.total_cmp(&other.1.value);
+    levels.iter().min_by(order).zip(levels.iter().max_by(order))
 }
 
 /// Comparisons of every factor's first level with its others.

@@ -9,6 +9,9 @@ use crate::{
     format::{significant, time},
 };
 
+/// A measure: name, medians before and now, how a value is written, and its unit.
+type Measure<'a> = (&'a str, Option<(f64, f64)>, &'a dyn Fn(f64) -> String, &'a str);
+
 /// What is not this much more is no price.
 const NOTABLE: f64 = 1.05;
 
@@ -22,19 +25,18 @@ pub(super) fn sentence(found: &Improvement) -> Option<String> {
     };
     let rtt =
         |values: &[Option<u64>]| middle(&values.iter().flatten().map(|ns| *ns as f64).collect::<Vec<_>>());
-    let per_gb = |value: f64| significant(value);
-    let measures: [(&str, Option<(f64, f64)>, &dyn Fn(f64) -> String, &str); 3] = [
+    let measures: [Measure<'_>; 3] = [
         ("the round-trip time", rtt(&before.rtt_ns).zip(rtt(&after.rtt_ns)), &time, ""),
         (
             "CPU time",
             middle(&before.cpu_seconds_per_gb).zip(middle(&after.cpu_seconds_per_gb)),
-            &per_gb,
+            &significant,
             " s per GB",
         ),
         (
             "retransmissions",
             middle(&before.retransmits_per_gb).zip(middle(&after.retransmits_per_gb)),
-            &per_gb,
+            &significant,
             " per GB",
         ),
     ];

@@ -10,7 +10,7 @@ use crate::{
     format::{bytes, percent, rate},
     svg::{
         Svg,
-        plot::{Area, Plot, Size, Tick, tick_labels},
+        plot::{Area, Plot, Size, Tick, text_width, tick_labels},
         scale::{Scale, decades, powers_of_two},
     },
 };
@@ -83,7 +83,12 @@ fn rules(plot: &mut Plot, model: &WindowModel, theirs: &[&Published]) {
     };
     let theirs = format!("published knee {}", bytes(knee));
     if (plot.x.at(knee) - plot.x.at(product)).abs() < ONE_RULE {
-        plot.rule_at(product, "product", &format!("{label}, {theirs}"), 0);
+        let both = format!("{label}, {theirs}");
+        if text_width(&both) < plot.svg.width / 2.0 {
+            return plot.rule_at(product, "product", &both, 0);
+        }
+        plot.rule_at(product, "product", &label, 0);
+        plot.rule_at(product, "product", &theirs, 1);
     } else {
         plot.rule_at(product, "product", &label, 0);
         plot.rule_at(knee, "theirs", &theirs, 1);
