@@ -1,7 +1,8 @@
 //! A record, read once: of every trial only the numbers that figures and
 //! tables need are kept, so that thousands of trials fit into little memory.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use core::net::IpAddr;
+use std::collections::BTreeMap;
 
 use clearstream_record::Reader;
 use clearstream_schema::{

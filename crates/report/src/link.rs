@@ -1,7 +1,7 @@
 //! Where the packets of a run went: over which link of a lab, over the loopback
 //! of one machine, or between machines.
 
-use std::net::{IpAddr, SocketAddr};
+use core::net::{IpAddr, SocketAddr};
 
 use clearstream_schema::lab::{LabFile, LabLink};
 

@@ -99,10 +99,12 @@ impl Contrast {
     }
 }
 
+/// A level of another factor, and the effect there.
+type Level = (String, PairedRatio);
+
 /// The levels with the lowest and the highest effect.
-fn ends(levels: &[(String, PairedRatio)]) -> Option<(&(String, PairedRatio), &(String, PairedRatio))> {
-    let order =
-        |one: &&(String, PairedRatio), other: &&(String, PairedRatio)| one.1.value.total_cmp(&other.1.value);
+fn ends(levels: &[Level]) -> Option<(&Level, &Level)> {
+    let order = |one: &&Level, other: &&Level| one.1.value.total_cmp(&other.1.value);
     levels.iter().min_by(order).zip(levels.iter().max_by(order))
 }
 
