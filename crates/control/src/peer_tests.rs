@@ -245,7 +245,7 @@ fn peer_that_replies(bytes: &[u8], stay: bool, reply: &[u8]) -> Result<Peer, Pee
         }
     });
     let transport = Transport::unix(ours).unwrap();
-    Peer::open("dtn2".into(), String::new(), transport, None, Duration::from_secs(1), &mut |_| {
+    Peer::open("dtn2".into(), transport, Duration::from_secs(1), Opening::default(), &mut |_| {
         ControlFlow::Continue(())
     })
 }
@@ -274,7 +274,7 @@ fn agents_that_never_come_up_properly_are_told_apart() {
     let error = peer_of(b"", false).map(drop).unwrap_err();
     assert!(matches!(error, PeerError::Start { cause: StartCause::Dropped, .. }), "{error}");
     let error = peer_of(b"", true).map(drop).unwrap_err();
-    assert!(error.to_string().contains("no greeting came in time"), "{error}");
+    assert!(error.to_string().contains("no agent answered in time"), "{error}");
     let error = peer_of(&said(std::slice::from_ref(&greeting))[..20], false).map(drop).unwrap_err();
     assert!(error.to_string().contains("in the middle of a message"), "{error}");
     let error = peer_of(b"\0\0\0\x04oops", true).map(drop).unwrap_err();
