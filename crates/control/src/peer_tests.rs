@@ -25,6 +25,7 @@ use crate::{
     frame::{Decoder, FRAME_LIMIT, encode},
     link::{Link, Transport},
     memory_pair,
+    peer::Opening,
     message::{Event, Hello, Message, Outcome},
     session::{HELLO_TIMEOUT, Role, SILENCE, own_hello},
     test_calls::{Double, Doubled, Finished, Nothing, Part, Sample, request},
@@ -226,11 +227,11 @@ fn replies_and_events_of_another_form_name_both_versions() {
 /// A peer whose agent says exactly `bytes` and then hangs up or, with `stay`,
 /// goes on listening.
 fn peer_of(bytes: &[u8], stay: bool) -> Result<Peer, PeerError> {
-    peer_that_replies(bytes, stay, &[])
+    peer_that_replies(bytes, stay, &[], false)
 }
 
 /// As [`peer_of`], and the other end writes `reply` after the first request.
-fn peer_that_replies(bytes: &[u8], stay: bool, reply: &[u8]) -> Result<Peer, PeerError> {
+fn peer_that_replies(bytes: &[u8], stay: bool, reply: &[u8], skips_text: bool) -> Result<Peer, PeerError> {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     theirs.write_all(bytes).unwrap();
     let reply = reply.to_owned();
@@ -244,7 +245,7 @@ fn peer_that_replies(bytes: &[u8], stay: bool, reply: &[u8]) -> Result<Peer, Pee
             let _ = theirs.read_to_end(&mut Vec::new());
         }
     });
-    let transport = Transport::unix(ours).unwrap();
+    let transport = Transport { skips_text, ..Transport::unix(ours).unwrap() };
     Peer::open("dtn2".into(), transport, Duration::from_secs(1), Opening::default(), &mut |_| {
         ControlFlow::Continue(())
     })
@@ -266,6 +267,18 @@ fn wait_for_request(from: &mut UnixStream) {
 
 fn said(messages: &[Message]) -> Vec<u8> {
     messages.iter().flat_map(|message| encode(message).unwrap()).collect()
+}
+
+#[test]
+fn a_login_shells_text_is_skipped_where_a_shell_may_speak_first() {
+    let spoken = said(&[Message::Hello(own_hello()), Message::Ready]);
+    let bytes = [b"Welcome to dtn2!\nhave fun\n", spoken.as_slice()].concat();
+    let peer = peer_that_replies(&bytes, true, &[], true).unwrap();
+    assert_eq!(peer.skipped_text().as_deref(), Some("Welcome to dtn2!"));
+    assert_eq!(peer_that_replies(&spoken, true, &[], true).unwrap().skipped_text(), None);
+    // A daemon says nothing before its handshake.
+    let error = peer_that_replies(&bytes, true, &[], false).map(drop).unwrap_err();
+    assert!(matches!(error, PeerError::Start { cause: StartCause::NotAnAgent, .. }), "{error}");
 }
 
 #[test]

@@ -129,12 +129,14 @@ impl From<&RdmaError> for Failure {
     fn from(error: &RdmaError) -> Self {
         let kind = match error {
             RdmaError::Option(_) => FailureKind::Invalid,
-            RdmaError::Connect { source: ConnectError::Tcp { source, .. } } => match source.kind() {
-                io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => {
-                    FailureKind::Unreachable
-                }
-                _ => FailureKind::Connection,
-            },
+            RdmaError::Connect { source: ConnectError::Tcp { source, .. } } => {
+                return match FailureKind::of_connect(source) {
+                    kind @ FailureKind::Unreachable => {
+                        Self { kind, message: format!("{error}; {}", firewall_advice("TCP")) }
+                    }
+                    kind => Self { kind, message: error.to_string() },
+                };
+            }
             RdmaError::Connect { .. }
             | RdmaError::Refused { .. }
             | RdmaError::OtherPeer { .. }

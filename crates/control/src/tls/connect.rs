@@ -22,7 +22,7 @@ use super::{
 use crate::{
     error::{PeerError, StartCause},
     pairing::{Pairing, identity::CERTIFICATE_NAME},
-    peer::{OnWait, Peer},
+    peer::{OnWait, Opening, Peer},
     session::HELLO_TIMEOUT,
 };
 
