@@ -7,7 +7,10 @@ use clearstream_iwarp::{
     memory::MemoryError,
     verbs::{ConnectError, VerbsError},
 };
-use clearstream_schema::control::{Failure, FailureKind};
+use clearstream_schema::{
+    control::{Failure, FailureKind},
+    failure::firewall_advice,
+};
 
 /// Longest text of a peer that an error repeats, in characters.
 const PEER_TEXT_LIMIT: usize = 400;

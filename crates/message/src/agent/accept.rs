@@ -9,7 +9,7 @@ use std::{
 
 use clearstream_schema::{
     control::{Failure, FailureKind},
-    failure::limit,
+    failure::{firewall_advice, limit},
     message::MessageConfig,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
