@@ -252,7 +252,7 @@ fn check_table(
         };
         if !is_known {
             if verb.is_empty() && !of_host && OF_A_HOST.contains(&name.as_str()) {
-                return fault(format!("it is of one host: write it below [host.NAME]"));
+                return fault("it is of one host: write it below [host.NAME]".to_owned());
             }
             let hint = did_you_mean(name, known.iter().map(String::as_str));
             let place = if verb.is_empty() { "; what one verb has stands in its table, [defaults.flow]" } else { "" };
@@ -366,14 +366,18 @@ impl<'a> Call<'a> {
 
     fn way_to(&self, file: &Defaults, names_a_host: bool) -> Way {
         let given = |id: &str| self.given.contains(id);
-        if given("lab") || given("hosts") || given("local") {
+        let argument = |id: &str| self.verb.get_arguments().find(|arg| arg.get_id() == id);
+        // `route prove --host` is a choice among hosts and no file of them.
+        let of_a_file = argument("hosts").is_some_and(|arg| arg.get_long() == Some("hosts"));
+        if given("lab") || (given("hosts") && of_a_file) || given("local") {
             return Way::Other;
         }
         match self.host {
             Some("localhost") => Way::Localhost,
             Some(_) if given("pairing") => Way::Daemon,
             Some(_) => {
-                let paired = file.settings_for(self).iter().any(|setting| setting.option == "pairing");
+                let paired = argument("pairing").is_some()
+                    && file.settings_for(self).iter().any(|setting| setting.option == "pairing");
                 let by_ssh = given("ssh_options") || given("remote_program");
                 if paired && !by_ssh { Way::Daemon } else { Way::Ssh }
             }

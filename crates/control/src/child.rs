@@ -246,6 +246,11 @@ fn await_exit(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
 }
 
 impl LastWords {
+    /// Of a command that has ended.
+    pub(crate) fn of_command(program: &str, lines: Vec<String>, status: ExitStatus) -> Self {
+        Self { program: program.to_owned(), lines, status: Some(status) }
+    }
+
     /// Why the agent never came up: what ssh(1), a shell or the agent said.
     /// `name` is what messages call the host, `text` what its shell printed in place of
     /// an agent.

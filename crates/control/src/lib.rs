@@ -28,6 +28,7 @@ mod peer;
 #[cfg(test)]
 mod peer_tests;
 pub mod rate;
+mod run;
 mod service;
 pub mod session;
 mod ssh;
@@ -41,6 +42,7 @@ pub use child::AGENT_LOG;
 pub use error::{PeerError, StartCause};
 pub use event::{EventSender, QUEUE_BYTES};
 pub use peer::{OnWait, Peer, PeerEvent, memory_pair, spawn, spawn_watched};
+pub use run::run_by_ssh;
 pub use service::{CallContext, Controller, Registration, Service, Services};
 pub use ssh::{quote, ssh, ssh_command};
 pub use startup::{OnStart, StartStep};

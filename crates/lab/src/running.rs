@@ -133,7 +133,8 @@ pub fn down(name: &str) -> Result<(), LabError> {
     let lab = match open(name) {
         Err(LabError::NotRunning { .. }) => {
             state::clear_dead()?;
-            return Err(LabError::NotRunning { name: name.to_owned() });
+            let running = list()?.iter().map(|lab| lab.file().name.clone()).collect();
+            return Err(LabError::NothingToStop { name: name.to_owned(), running });
         }
         outcome => outcome?,
     };

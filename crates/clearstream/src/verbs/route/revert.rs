@@ -68,5 +68,5 @@ pub(super) fn newest(options: &Options) -> Result<String, CommandError> {
     let has_routes = |journal: &str| {
         plan_of(journal, options).is_ok_and(|plan| plan.steps.iter().any(|step| step.setting.may_be_absent()))
     };
-    newest_with(options, "no routes are", has_routes)
+    newest_with(options, "no routes are", "reverted", has_routes)
 }
