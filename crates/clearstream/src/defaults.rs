@@ -142,7 +142,7 @@ impl Defaults {
             let key = format!("{prefix}.{name}");
             if let Value::Object(table) = value {
                 let table: Options = table.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-                self.collect(&key, host, &[verb, &[name]].concat(), &table, found);
+                self.collect(&key, host, &[verb, &[name.as_str()]].concat(), &table, found);
                 continue;
             }
             found.push(Setting {
@@ -241,8 +241,7 @@ fn check_table(
             return fault("an option is a text, a number, true, false, or a list of them".to_owned());
         }
         let known: Vec<String> = if verb.is_empty() {
-            let shared = shared_options(of_host);
-            shared.into_iter().collect()
+            shared_options(of_host)
         } else {
             options_of(command).map(str::to_owned).collect()
         };
@@ -264,7 +263,7 @@ fn check_table(
 
 /// Names of the options that need no table of a verb.
 fn shared_options(of_host: bool) -> Vec<String> {
-    let fits = |id: &&&str| of_host || !OF_A_HOST.contains(**id);
+    let fits = |id: &&&str| of_host || !OF_A_HOST.contains(*id);
     let name = |id: &&str| match *id {
         "destination_port" => "port".to_owned(),
         id => id.replace('_', "-"),
@@ -464,7 +463,7 @@ impl Defaults {
                 named.entry(at).or_insert(key);
             }
         }
-        let key = named.first_entry().map_or_else(|| words[0].1.clone(), |entry| (*entry.get()).to_owned());
+        let key = named.first_key_value().map_or_else(|| words[0].1.clone(), |(_, key)| (*key).to_owned());
         let problem = first.trim_start_matches("error: ").to_owned();
         self.source.invalid(Fault { key, problem })
     }

@@ -15,7 +15,7 @@ use crate::{
 /// Bytes that are read and written at once.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// Runs an ssh command (made with [`crate::ssh`]) to its end with `input` as its standard
+/// Runs an ssh command (made with [`crate::ssh()`]) to its end with `input` as its standard
 /// input. `on_written` is called with the bytes that were handed over so far; a command that
 /// ends without reading all of them is no error. Its standard error comes without what ssh
 /// itself logs.

@@ -28,7 +28,7 @@ pub fn ssh_command(destination: &str, program: &str, options: &[String]) -> Comm
 ///
 /// Passwords may be asked for on the terminal. `-T`: no terminal there, it
 /// would garble the stream. `--` keeps a destination from being an option. The login is
-/// logged, which is how [`Login`] is known; ssh takes the first value of an option, so that
+/// logged, which is how it is noticed; ssh takes the first value of an option, so that
 /// those of `options` win.
 pub fn ssh(destination: &str, options: &[String]) -> Command {
     let mut command = Command::new("ssh");

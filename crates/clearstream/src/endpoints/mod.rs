@@ -228,6 +228,12 @@ fn lab_address(lab: &RunningLab, host: &str, family: FamilyArgs) -> Result<IpAdd
     }
 }
 
+/// Options of ssh with that of the family in front: ssh takes the first of those that exclude
+/// each other.
+pub fn with_family(options: &[String], family: FamilyArgs) -> Vec<String> {
+    family.option().into_iter().map(str::to_owned).chain(options.iter().cloned()).collect()
+}
+
 /// The agent of a host that ssh reaches. What takes long is reported meanwhile, and text that
 /// a login shell printed before the agent is named.
 pub fn ssh_agent(
@@ -237,9 +243,7 @@ pub fn ssh_agent(
     options: &[String],
     family: FamilyArgs,
 ) -> Result<Peer, CommandError> {
-    let mut options = options.to_vec();
-    // Before the others: ssh takes the first of options that exclude each other.
-    options.splice(0..0, family.option().map(str::to_owned));
+    let options = with_family(options, family);
     let peer = spawn_watched(ssh_command(destination, program, &options), name, &mut |step| match step {
         StartStep::Login => output::log(&format!("waiting for ssh to log in to {name}")),
         StartStep::Agent => output::log(&format!("connected to {name}, waiting for its agent")),

@@ -14,7 +14,7 @@ use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
 use crate::{
-    endpoints::{FamilyArgs, own_program, ssh_agent},
+    endpoints::{FamilyArgs, own_program, ssh_agent, with_family},
     exit::CommandError,
     output::{Output, quantity},
 };
@@ -204,9 +204,7 @@ impl DeployArgs {
     }
 
     fn copy(&self, target: &str, binary: &mut Binary, out: &Output) -> Result<Ended, CommandError> {
-        let mut options = self.ssh_options.clone();
-        options.splice(0..0, self.family.option().map(str::to_owned));
-        let mut command = ssh(&self.host, &options);
+        let mut command = ssh(&self.host, &with_family(&self.ssh_options, self.family));
         command.arg(remote_command(target, binary));
         let (started, size) = (Instant::now(), binary.size_bytes);
         let step = format!("copying {} to {}", quantity::bytes(size), self.host);
