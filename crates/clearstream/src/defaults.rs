@@ -114,10 +114,14 @@ impl Defaults {
     /// front of the general one.
     pub fn settings(&self, host: Option<&str>) -> Vec<Setting> {
         let mut found = Vec::new();
-        for (name, options) in &self.file.host {
-            if host.is_none_or(|host| names(host).contains(&name.as_str())) {
-                self.collect(&format!("host.{name}"), Some(name), &[], options, &mut found);
+        let tables: Vec<(&String, &Options)> = match host {
+            Some(host) => {
+                names(host).into_iter().filter_map(|name| self.file.host.get_key_value(name)).collect()
             }
+            None => self.file.host.iter().collect(),
+        };
+        for (name, options) in tables {
+            self.collect(&format!("host.{name}"), Some(name), &[], options, &mut found);
         }
         self.collect("defaults", None, &[], &self.file.defaults, &mut found);
         if host.is_some() {
@@ -169,22 +173,23 @@ impl Defaults {
 
     /// Words that the file adds to a command line, each with the key that it is from.
     fn words(&self, call: &Call<'_>) -> Vec<(String, String)> {
-        let mut taken = call.given.clone();
+        let (mut taken, mut decided) = (call.given.clone(), call.given.clone());
         let mut words = Vec::new();
         for setting in self.settings_for(call) {
             let Some(arg) = find(call.verb, &setting.option, setting.verb.is_none()) else { continue };
             let id = arg.get_id().to_string();
             let adds_up = matches!(arg.get_action(), ArgAction::Append) && id == "ssh_options";
             let excluded = taken.iter().any(|other| call.exclude(arg, other));
-            if (taken.contains(&id) && !adds_up) || excluded || !call.has_effect(&id, &setting) {
+            if (decided.contains(&id) && !adds_up) || excluded || !call.has_effect(&id, &setting) {
                 continue;
             }
             let long = arg.get_long().unwrap_or_default();
             for word in as_words(long, arg, &setting.value) {
                 words.push((word, setting.key.clone()));
+                taken.insert(id.clone());
             }
-            // An option that is off is decided too.
-            taken.insert(id);
+            // Also one that is off, which excludes nothing.
+            decided.insert(id);
         }
         words
     }
