@@ -145,7 +145,8 @@ impl Defaults {
         for (name, value) in options {
             let key = format!("{prefix}.{name}");
             if let Value::Object(table) = value {
-                let table: Options = table.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+                let table: Options =
+                    table.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
                 self.collect(&key, host, &[verb, &[name.as_str()]].concat(), &table, found);
                 continue;
             }
@@ -163,8 +164,7 @@ impl Defaults {
     /// Each key is an option that there is, in a table that may have it.
     fn check(&self, root: &Command) -> Result<(), Fault> {
         let tables = self.file.host.iter().map(|(name, options)| (format!("host.{name}"), true, options));
-        for (prefix, of_host, options) in
-            tables.chain([("defaults".to_owned(), false, &self.file.defaults)])
+        for (prefix, of_host, options) in tables.chain([("defaults".to_owned(), false, &self.file.defaults)])
         {
             check_table(&prefix, of_host, root, &mut Vec::new(), options)?;
         }
@@ -200,9 +200,7 @@ impl Defaults {
         let fits = |setting: &Setting| setting.verb.as_ref().is_none_or(|verb| *verb == call.words);
         let hosts = call.host.map(names).unwrap_or_default();
         let mut settings: Vec<Setting> = self.settings(None).into_iter().filter(fits).collect();
-        settings.retain(|setting| {
-            setting.host.as_ref().is_none_or(|host| hosts.contains(&host.as_str()))
-        });
+        settings.retain(|setting| setting.host.as_ref().is_none_or(|host| hosts.contains(&host.as_str())));
         let rank = |setting: &Setting| {
             let host = setting.host.as_ref().and_then(|host| hosts.iter().position(|name| name == host));
             (host.unwrap_or(hosts.len()), setting.verb.is_none())
@@ -231,8 +229,11 @@ fn check_table(
         let fault = |problem: String| Err(Fault { key: key.clone(), problem });
         if let Value::Object(table) = value {
             let Some(below) = command.find_subcommand(name).filter(|verb| reaches_hosts(verb)) else {
-                let verbs: Vec<&str> =
-                    command.get_subcommands().filter(|verb| reaches_hosts(verb)).map(Command::get_name).collect();
+                let verbs: Vec<&str> = command
+                    .get_subcommands()
+                    .filter(|verb| reaches_hosts(verb))
+                    .map(Command::get_name)
+                    .collect();
                 let hint = did_you_mean(name, verbs.iter().copied());
                 return fault(format!("no verb `{name}` calls a host{hint} (known: {})", verbs.join(", ")));
             };
@@ -242,7 +243,8 @@ fn check_table(
             verb.pop();
             continue;
         }
-        if value.as_array().is_some_and(|items| items.iter().any(|item| item.is_object() || item.is_array())) {
+        if value.as_array().is_some_and(|items| items.iter().any(|item| item.is_object() || item.is_array()))
+        {
             return fault("an option is a text, a number, true, false, or a list of them".to_owned());
         }
         let known: Vec<String> = if verb.is_empty() {
@@ -259,8 +261,12 @@ fn check_table(
                 return fault("it is of one host: write it below [host.NAME]".to_owned());
             }
             let hint = did_you_mean(name, known.iter().map(String::as_str));
-            let place = if verb.is_empty() { "; what one verb has stands in its table, [defaults.flow]" } else { "" };
-            return fault(format!("there is no option `{name}` here{hint} (known: {}){place}", known.join(", ")));
+            let place =
+                if verb.is_empty() { "; what one verb has stands in its table, [defaults.flow]" } else { "" };
+            return fault(format!(
+                "there is no option `{name}` here{hint} (known: {}){place}",
+                known.join(", ")
+            ));
         }
     }
     Ok(())
@@ -313,12 +319,18 @@ fn as_words(long: &str, arg: &Arg, value: &Value) -> Vec<String> {
     };
     match value {
         Value::Bool(on) if !arg.get_action().takes_values() => {
-            if *on { vec![format!("--{long}")] } else { Vec::new() }
+            if *on {
+                vec![format!("--{long}")]
+            } else {
+                Vec::new()
+            }
         }
         Value::Array(items) if matches!(arg.get_action(), ArgAction::Append) => {
             items.iter().map(|item| format!("--{long}={}", text(item))).collect()
         }
-        Value::Array(items) => vec![format!("--{long}={}", items.iter().map(text).collect::<Vec<_>>().join(","))],
+        Value::Array(items) => {
+            vec![format!("--{long}={}", items.iter().map(text).collect::<Vec<_>>().join(","))]
+        }
         value => vec![format!("--{long}={}", text(value))],
     }
 }

@@ -38,7 +38,8 @@ fn added(line: &str) -> Vec<String> {
     let mut root = Cli::command();
     root.build();
     let words = std::iter::once("clearstream").chain(line.split_whitespace());
-    let matches = Cli::command().try_get_matches_from(words).unwrap_or_else(|error| panic!("{line}: {error}"));
+    let matches =
+        Cli::command().try_get_matches_from(words).unwrap_or_else(|error| panic!("{line}: {error}"));
     let Some(call) = Call::of(&root, &matches, &file) else { return Vec::new() };
     file.words(&call).into_iter().map(|(word, _)| word).collect()
 }
@@ -115,9 +116,15 @@ fn every_way_to_a_host_has_the_same_options() {
 #[test]
 fn slips_are_named_with_line_key_and_suggestion() {
     for (text, expected) in [
-        ("[defaults]\nprot = 1\n", "config.toml:2: defaults.prot: there is no option `prot` here; did you mean `port`?"),
+        (
+            "[defaults]\nprot = 1\n",
+            "config.toml:2: defaults.prot: there is no option `prot` here; did you mean `port`?",
+        ),
         ("[default]\n", "config.toml:1: default: there is no `default` here; did you mean `defaults`?"),
-        ("[defaults.flwo]\nport = 1\n", "config.toml:1: defaults.flwo: no verb `flwo` calls a host; did you mean `flow`?"),
+        (
+            "[defaults.flwo]\nport = 1\n",
+            "config.toml:1: defaults.flwo: no verb `flwo` calls a host; did you mean `flow`?",
+        ),
         (
             "[host.a.flow]\nwindwo = \"1M\"\n",
             "config.toml:2: host.a.flow.windwo: there is no option `windwo` here; did you mean `window`?",
@@ -149,8 +156,11 @@ fn a_value_that_its_option_rejects_is_an_error_of_the_file() {
 #[test]
 fn the_settings_of_a_host_are_those_that_win() {
     let file = read(FILE).unwrap();
-    let keys: Vec<String> =
-        file.settings(Some("dtn2")).into_iter().map(|setting| format!("{}:{}", setting.key, setting.line)).collect();
+    let keys: Vec<String> = file
+        .settings(Some("dtn2"))
+        .into_iter()
+        .map(|setting| format!("{}:{}", setting.key, setting.line))
+        .collect();
     assert!(keys.contains(&"host.dtn2.flow.duration:20".to_owned()), "{keys:?}");
     assert!(!keys.iter().any(|key| key.starts_with("defaults.flow.duration")), "{keys:?}");
     assert!(keys.iter().any(|key| key.starts_with("defaults.ssh-options")), "they add up: {keys:?}");

@@ -177,7 +177,8 @@ fn root_a_firewall_is_named_with_the_option_that_helps() {
 
 #[test]
 fn root_a_login_banner_is_skipped_and_named() {
-    let banner = "ForceCommand=echo 'Welcome to dtn2!'; echo; echo 'have fun'; eval \"$SSH_ORIGINAL_COMMAND\"";
+    let banner =
+        "ForceCommand=echo 'Welcome to dtn2!'; echo; echo 'have fun'; eval \"$SSH_ORIGINAL_COMMAND\"";
     let world = World::new("e2e-banner", &[banner]);
     let flow = world.run(&[&["flow", "dtn2"], QUICK.as_slice()].concat());
     flow.json();

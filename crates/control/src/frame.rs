@@ -37,7 +37,9 @@ pub enum FrameError {
         start: Option<String>,
     },
     /// More text in front of the first frame than is skipped.
-    #[error("more than {TEXT_LIMIT} bytes of text came instead (\"{start}\"): does a shell start-up file print it?")]
+    #[error(
+        "more than {TEXT_LIMIT} bytes of text came instead (\"{start}\"): does a shell start-up file print it?"
+    )]
     Text {
         /// Its first line.
         start: String,
@@ -212,7 +214,8 @@ mod tests {
 
     #[test]
     fn text_before_the_first_frame_is_skipped_and_named() {
-        let stream = [b"\r\n  Welcome to dtn2!\x1b[0m\nhave fun\n".as_slice(), &encode(&Message::KeepAlive).unwrap()];
+        let stream =
+            [b"\r\n  Welcome to dtn2!\x1b[0m\nhave fun\n".as_slice(), &encode(&Message::KeepAlive).unwrap()];
         let stream = stream.concat();
         for cut in 0..stream.len() {
             let mut decoder = Decoder::new(HELLO_LIMIT);

@@ -25,8 +25,8 @@ use crate::{
     frame::{Decoder, FRAME_LIMIT, encode},
     link::{Link, Transport},
     memory_pair,
-    peer::Opening,
     message::{Event, Hello, Message, Outcome},
+    peer::Opening,
     session::{HELLO_TIMEOUT, Role, SILENCE, own_hello},
     test_calls::{Double, Doubled, Finished, Nothing, Part, Sample, request},
 };
@@ -205,7 +205,7 @@ fn replies_and_events_of_another_form_name_both_versions() {
     let event =
         Event { name: "sample".into(), droppable: true, body: body(r#"{"index":"first","filling":""}"#) };
     let greeting = said(&[Message::Hello(theirs), Message::Ready]);
-    let mut peer = peer_that_replies(&greeting, true, &said(&[Message::Event(event), reply])).unwrap();
+    let mut peer = peer_that_replies(&greeting, true, &said(&[Message::Event(event), reply]), false).unwrap();
     let errors = [
         (peer.call(&Double { number: 4 }).unwrap_err(), "reply to `double`"),
         (peer.next_event_of::<Sample>(Duration::ZERO).unwrap_err(), "event `sample`"),

@@ -28,11 +28,8 @@ pub fn run_by_ssh(
     input: &mut dyn Read,
     on_written: &mut dyn FnMut(u64),
 ) -> Result<Output, PeerError> {
-    let start = |message: String| PeerError::Start {
-        name: name.to_owned(),
-        cause: StartCause::Other,
-        message,
-    };
+    let start =
+        |message: String| PeerError::Start { name: name.to_owned(), cause: StartCause::Other, message };
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     clearstream_sys::process::bind_child_to_parent(&mut command);
     let mut child = command.spawn().map_err(|error| start(format!("cannot start ssh: {error}")))?;

@@ -63,7 +63,7 @@ impl RdmaAgent {
             SocketAddr::new(call.address, call.port.unwrap_or(0)),
             ExpectedPeer { cookie, address: peer },
         )
-            .map_err(|error| Failure::from(&error))?;
+        .map_err(|error| Failure::from(&error))?;
         let address = server.address();
         self.server = Some(server);
         Ok(Listening { address })

@@ -107,7 +107,8 @@ mod tests {
             assert!(message.contains("firewall") && message.contains("--port"), "{message}");
         }
         let (enetunreach, econnreset) = (101, 104);
-        for (errno, kind) in [(enetunreach, FailureKind::Unreachable), (econnreset, FailureKind::Connection)] {
+        for (errno, kind) in [(enetunreach, FailureKind::Unreachable), (econnreset, FailureKind::Connection)]
+        {
             let failure = Failure::of_connect("x", "TCP", &io::Error::from_raw_os_error(errno));
             assert!(failure.kind == kind && !failure.message.contains("firewall"), "{failure}");
         }

@@ -87,7 +87,7 @@ fn resolve_all(host: &str, port: u16, family: FamilyArgs) -> Result<Vec<SocketAd
 /// Where the data goes to a host whose agent ssh started: the address that ssh is connected
 /// to. Behind a jump host ssh has none: then the one that sshd there reports, and behind a
 /// shared connection the name that ssh's configuration gives (`ssh -G`).
-pub fn data_address(
+pub(super) fn data_address(
     peer: &Peer,
     destination: &str,
     options: &[String],
@@ -146,7 +146,7 @@ impl Configured {
 
 /// The address this host would use towards `server`: a connected UDP socket
 /// asks the routing table and sends nothing.
-pub fn source_address(server: IpAddr) -> Option<IpAddr> {
+pub(super) fn source_address(server: IpAddr) -> Option<IpAddr> {
     let any: IpAddr =
         if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0)).ok()?;

@@ -44,6 +44,7 @@ pub struct PathArgs {
     /// Address of the other host for the data, where it differs from the one for control
     #[arg(long, value_name = "ADDRESS")]
     pub address: Option<IpAddr>,
+    /// Address family of control and data.
     #[command(flatten)]
     pub family: FamilyArgs,
     /// Talk to `clearstream serve` there, with the pairing made for it

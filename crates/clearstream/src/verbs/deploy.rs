@@ -150,7 +150,10 @@ const MARK: &str = "clearstream-deploy: ";
 fn remote_command(target: &str, binary: &Binary) -> String {
     let size = binary.size_bytes.to_string();
     // A leading `~/` is for the script: not every shell expands it as a word of its own.
-    let target = if target.starts_with("~/") { format!("'~/'{}", quote(&target[2..])) } else { quote(target) };
+    let target = match target.strip_prefix("~/") {
+        Some(below) => format!("'~/'{}", quote(below)),
+        None => quote(target),
+    };
     let rest = [size.as_str(), &binary.sha256, binary.machine].map(quote).join(" ");
     format!("exec sh -c {} clearstream-deploy {target} {rest}", quote(SCRIPT))
 }

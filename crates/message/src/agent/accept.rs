@@ -82,11 +82,8 @@ impl Listener {
                 return Ok(Some(socket));
             }
         }
-        let message = format!(
-            "no client connected within {} s; {}",
-            CLIENT_TIMEOUT.as_secs(),
-            firewall_advice("TCP")
-        );
+        let message =
+            format!("no client connected within {} s; {}", CLIENT_TIMEOUT.as_secs(), firewall_advice("TCP"));
         Err(failure(FailureKind::Connection, message))
     }
 
