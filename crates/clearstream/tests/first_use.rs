@@ -7,7 +7,7 @@ mod common;
 use std::{
     collections::BTreeSet,
     fs,
-    os::unix::{fs::PermissionsExt as _, net::UnixDatagram},
+    os::unix::{fs::PermissionsExt, net::UnixDatagram},
     process::{Command, Stdio},
     time::Duration,
 };
