@@ -8,6 +8,7 @@
 
 pub mod agent;
 pub mod chosen_settings;
+pub mod defaults;
 pub mod endpoints;
 pub mod exit;
 pub mod files;
@@ -18,29 +19,34 @@ pub mod steer;
 pub mod verbs;
 pub mod workloads;
 
-use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
+use std::ffi::OsString;
+
+use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser as _};
 use clearstream_schema::ExitCode;
 
+use exit::CommandError;
 use output::{Output, diagnostics};
 use verbs::Cli;
 
 /// Reads the command line, does it, and returns the documented exit code.
 pub fn main() -> std::process::ExitCode {
-    let mut words: Vec<String> = Vec::new();
-    let parsed = Cli::command().try_get_matches().and_then(|matches| {
-        words = verb_words(&matches).into_iter().map(str::to_owned).collect();
-        Cli::from_arg_matches(&matches)
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let parsed = Cli::command().try_get_matches_from(&arguments).and_then(|matches| {
+        let cli = Cli::from_arg_matches(&matches)?;
+        Ok((cli, matches))
     });
-    let cli = match parsed {
-        Ok(cli) => cli,
+    let (cli, matches) = match parsed {
+        Ok(parsed) => parsed,
         Err(error) => {
             let _ = error.print();
             let code = if error.use_stderr() { ExitCode::Usage } else { ExitCode::Success };
             return std::process::ExitCode::from(code as u8);
         }
     };
-    let out = Output::new(cli.output.format(), words.join(" "));
-    let ended = diagnostics::start(cli.output.log.as_deref()).and_then(|()| cli.verb.run(&out));
+    let out = Output::new(cli.output.format(), verb_words(&matches).join(" "));
+    let ended = diagnostics::start(cli.output.log.as_deref())
+        .and_then(|()| with_defaults(cli, &matches, &arguments))
+        .and_then(|cli| cli.verb.run(&out));
     let code = match ended {
         Ok(()) => ExitCode::Success,
         Err(error) => {
@@ -52,6 +58,14 @@ pub fn main() -> std::process::ExitCode {
     };
     output::flush();
     std::process::ExitCode::from(code as u8)
+}
+
+/// The command line with what the file of defaults adds; what that is, is reported.
+fn with_defaults(cli: Cli, matches: &ArgMatches, arguments: &[OsString]) -> Result<Cli, CommandError> {
+    let Some((arguments, added)) = defaults::extend(matches, arguments)? else { return Ok(cli) };
+    output::log(&added);
+    // It was read once already.
+    Cli::try_parse_from(arguments).map_err(|error| CommandError::Usage(error.to_string()))
 }
 
 /// The verb as it was written: `tune apply`.

@@ -18,9 +18,10 @@ const WITHOUT: [&str; 5] = ["completions", "lab exec", "lab shell", "rdma serve"
 
 /// What needs a privilege or changes the host: the tests of each read its
 /// document through `Run::json`, which validates it too.
-const PRIVILEGED: [&str; 20] = [
+const PRIVILEGED: [&str; 21] = [
     "cc load",
     "cc unload",
+    "deploy",
     "improve",
     "lab down",
     "lab fault",
@@ -60,8 +61,9 @@ repetitions = 1
 
 /// The rest in this order: the verb, its arguments (`TMP` is a folder, `ROOT`
 /// the source tree, `SERVER` a captured host), and the name of its document.
-const RUN: [(&str, &str, &str); 32] = [
+const RUN: [(&str, &str, &str); 33] = [
     ("cc list", "", "congestion-controls"),
+    ("defaults", "", "defaults"),
     ("diagnose", "--from ROOT/fixtures/records/v1/clearstream-40ge", "diagnosis"),
     ("flow", "localhost -t 300ms --warm-up 100ms --interval 100ms", "flow"),
     ("inspect", "", "host"),

@@ -109,7 +109,7 @@ fn far_end(cookie: [u8; 16]) -> (Peer, SocketAddr) {
     let mut agent = spawn(command, "far end").unwrap();
     let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let cookie = Some(Cookie(encoding::hex(&cookie)));
-    let listening = agent.call(&Serve { address, cookie, peer: Some(address) }).unwrap();
+    let listening = agent.call(&Serve { address, port: None, cookie, peer: Some(address) }).unwrap();
     (agent, listening.address)
 }
 
@@ -201,7 +201,7 @@ fn nothing_is_opened_for_rdma_without_a_cookie_and_a_peer() {
         (hex("no hexadecimal"), Some(address), "16 bytes"),
         (hex(&"0".repeat(32)), None, "no address"),
     ] {
-        let error = agent.call(&Serve { address, cookie, peer }).unwrap_err();
+        let error = agent.call(&Serve { address, port: None, cookie, peer }).unwrap_err();
         let PeerError::Refused { failure, .. } = error else { panic!("{error}") };
         assert!(failure.kind == FailureKind::Invalid && failure.message.contains(part), "{failure}");
     }

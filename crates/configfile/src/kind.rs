@@ -118,6 +118,16 @@ impl Source {
         self.text.parse().ok()
     }
 
+    /// What messages call the document.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Line of a key, from 1; of one that is absent, that of what should have it.
+    pub fn line_of(&self, key: &str) -> usize {
+        line_of(&self.text, Document::read(&self.text).offset_of(key))
+    }
+
     /// The error about a key of this text that a check found.
     pub fn invalid(&self, fault: Fault) -> ConfigError {
         let offset = Document::read(&self.text).offset_of(&fault.key);

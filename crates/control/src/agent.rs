@@ -21,7 +21,7 @@ use crate::{
     call::{Call, Done, Shutdown},
     event::EventSender,
     link::{Link, Next, Shared, Transport},
-    message::{Body, Message, Outcome},
+    message::{Body, Hello, Message, Outcome},
     service::{CallContext, Controller, Refusal, Services},
     session::{HELLO_TIMEOUT, Incoming, Role, SessionEnd, own_hello},
 };
@@ -63,7 +63,11 @@ pub fn serve_stdio(services: Services) -> Result<(), SessionEnd> {
     let open = || -> io::Result<Link> {
         let reader = File::from(io::stdin().as_fd().try_clone_to_owned()?);
         let writer = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-        Link::start(Role::Agent, own_hello(), HELLO_TIMEOUT, Transport::pipes(reader, writer))
+        // sshd sets it for what it starts: client and its port, server and its port (ssh(1)).
+        let connection = std::env::var("SSH_CONNECTION").unwrap_or_default();
+        let ssh_address = connection.split_whitespace().nth(2).and_then(|address| address.parse().ok());
+        let hello = Hello { ssh_address, ..own_hello() };
+        Link::start(Role::Agent, hello, HELLO_TIMEOUT, Transport::pipes(reader, writer))
     };
     let link = open()
         .map_err(|error| SessionEnd::Transport(Failure::of_system("start a session", &error).message))?;

@@ -15,7 +15,11 @@ use std::{
 
 use tracing::Level;
 
-use crate::{error::StartCause, session::SessionEnd};
+use crate::{
+    error::StartCause,
+    session::SessionEnd,
+    ssh::{Login, is_noise, is_ssh},
+};
 
 /// Lines of standard error that are kept.
 const LINES: usize = 20;
@@ -55,6 +59,8 @@ enum Order {
 struct Words {
     lines: VecDeque<String>,
     complete: bool,
+    /// ssh has logged in.
+    login: Option<Login>,
 }
 
 /// What a child left behind.
@@ -88,6 +94,11 @@ impl AgentChild {
         })?;
         let pipes = result.recv().map_err(|_| io::Error::other("the thread of the child has ended"))??;
         Ok((Self { orders, words, grace: GRACE, thread: Some(thread) }, pipes))
+    }
+
+    /// The login of ssh, once it has reported it.
+    pub(crate) fn login(&self) -> Option<Login> {
+        self.words().login
     }
 
     /// What the child said last and how it ended, waiting for that a little.
@@ -191,6 +202,13 @@ fn collect(stderr: ChildStderr, words: &Mutex<Words>) {
             log_again(level, &text);
             continue;
         }
+        if let Some(login) = Login::read(&text) {
+            words.login = Some(login);
+            continue;
+        }
+        if words.login.is_some() && is_noise(&text) {
+            continue;
+        }
         if words.lines.len() == LINES {
             words.lines.pop_front();
         }
@@ -228,8 +246,15 @@ fn await_exit(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
 }
 
 impl LastWords {
+    /// Of a command that has ended.
+    pub(crate) fn of_command(program: &str, lines: Vec<String>, status: ExitStatus) -> Self {
+        Self { program: program.to_owned(), lines, status: Some(status) }
+    }
+
     /// Why the agent never came up: what ssh(1), a shell or the agent said.
-    pub(crate) fn explain(&self, end: &SessionEnd) -> (StartCause, String) {
+    /// `name` is what messages call the host, `text` what its shell printed in place of
+    /// an agent.
+    pub(crate) fn explain(&self, name: &str, end: &SessionEnd, text: Option<&str>) -> (StartCause, String) {
         let said = |needle: &str| {
             let line = self.lines.iter().rev().find(|line| line.contains(needle));
             line.map(|line| line.trim_end_matches('.').to_owned())
@@ -261,8 +286,21 @@ impl LastWords {
         }
         if matches!(self.code(), Some(126 | 127)) {
             let line = self.lines.last().cloned().unwrap_or_else(|| "command not found".to_owned());
-            let message = format!("{line}: install clearstream there or give the path of its program");
-            return (StartCause::Program, message);
+            let offer = match self.is_ssh() {
+                true => format!(
+                    ": `clearstream deploy {name}` copies this program there; where it is there already, give its \
+                     path with --remote-program"
+                ),
+                false => ": install clearstream there or give the path of its program".to_owned(),
+            };
+            return (StartCause::Program, line + &offer);
+        }
+        if let Some(text) = text {
+            let message = format!(
+                "the other end wrote text instead of starting an agent (\"{text}\"; {end}): does `ssh {name} true` \
+                 print it, and does it end?"
+            );
+            return (StartCause::NotAnAgent, self.append_to(&message));
         }
         (StartCause::Other, self.append_to(&format!("{} did not start an agent: {end}", self.program)))
     }
@@ -278,6 +316,11 @@ impl LastWords {
             text.push_str(&format!(": {}", tail.join(" | ")));
         }
         text
+    }
+
+    /// Whether ssh was to start the agent.
+    pub(crate) fn is_ssh(&self) -> bool {
+        is_ssh(&self.program)
     }
 
     fn code(&self) -> Option<i32> {

@@ -118,13 +118,27 @@ impl PeerError {
     }
 
     /// From the end of a session. `opened`: the agent had said `Hello`.
-    pub(crate) fn from_end(name: &str, end: SessionEnd, opened: bool, words: Option<LastWords>) -> Self {
+    /// `text` is what came before it.
+    pub(crate) fn from_end(
+        name: &str,
+        end: SessionEnd,
+        opened: bool,
+        words: Option<LastWords>,
+        text: Option<&str>,
+    ) -> Self {
         let name = name.to_owned();
         match end {
             SessionEnd::Goodbye { reason, kind: Some(kind) } => {
                 Self::Refused { name, failure: Failure { kind, message: reason } }
             }
-            SessionEnd::Version(mismatch) => Self::Version { name, message: mismatch.to_string() },
+            SessionEnd::Version(mismatch) => {
+                let older = mismatch.theirs.major < mismatch.ours.major;
+                let offer = match words {
+                    Some(words) if older && words.is_ssh() => format!(" (`clearstream deploy {name}` does)"),
+                    _ => String::new(),
+                };
+                Self::Version { name, message: format!("{mismatch}{offer}") }
+            }
             SessionEnd::Frame(error) => Self::protocol(name, error.to_string(), opened),
             SessionEnd::Protocol(reason) => Self::protocol(name, reason, opened),
             SessionEnd::Closed
@@ -134,7 +148,7 @@ impl PeerError {
             | SessionEnd::NoHello
             | SessionEnd::Transport(_) => match words {
                 Some(words) if !opened => {
-                    let (cause, message) = words.explain(&end);
+                    let (cause, message) = words.explain(&name, &end, text);
                     Self::Start { name, cause, message }
                 }
                 Some(words) => Self::Lost { name, reason: words.append_to(&end.to_string()) },

@@ -12,6 +12,15 @@ pub const FRAME_LIMIT: usize = 1 << 20;
 /// make us hold more than this.
 pub const HELLO_LIMIT: usize = 16 << 10;
 
+/// Text in front of the first frame that a controller skips at most, in bytes: start-up
+/// files of a remote shell print a screen or two.
+pub const TEXT_LIMIT: usize = 64 << 10;
+
+/// Bytes of skipped text that are kept, to name it.
+const TEXT_KEPT: usize = 400;
+/// Characters of it that are shown.
+const TEXT_SHOWN: usize = 80;
+
 const HEADER: usize = 4;
 
 /// A frame that cannot be sent or read.
@@ -26,6 +35,14 @@ pub enum FrameError {
         limit: usize,
         /// What arrived, when it is printable text and so no frame at all.
         start: Option<String>,
+    },
+    /// More text in front of the first frame than is skipped.
+    #[error(
+        "more than {TEXT_LIMIT} bytes of text came instead (\"{start}\"): does a shell start-up file print it?"
+    )]
+    Text {
+        /// Its first line.
+        start: String,
     },
     /// A message of our own does not fit.
     #[error("a message of {length} bytes does not fit into a frame of {FRAME_LIMIT} bytes")]
@@ -67,17 +84,35 @@ pub struct Decoder {
     /// Bytes at the head of `buffer` that were handed out already.
     taken: usize,
     limit: usize,
+    /// Text in front of the first frame is skipped.
+    skips_text: bool,
+    text_bytes: usize,
+    /// Start of the text that was skipped.
+    text: Vec<u8>,
 }
 
 impl Decoder {
     /// Frames may hold at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
-        Self { buffer: Vec::new(), taken: 0, limit }
+        Self { buffer: Vec::new(), taken: 0, limit, skips_text: false, text_bytes: 0, text: Vec::new() }
     }
 
     /// Changes the limit for the frames that were not yet handed out.
     pub fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
+    }
+
+    /// Skips text in front of the first frame, up to [`TEXT_LIMIT`]: what a remote
+    /// shell's start-up files print before the program that ssh was to start.
+    pub fn skip_text(&mut self) {
+        self.skips_text = true;
+    }
+
+    /// First line of the text that was skipped, if there was any.
+    pub fn skipped_text(&self) -> Option<String> {
+        let text = String::from_utf8_lossy(&self.text);
+        let first = text.lines().map(str::trim).find(|line| !line.is_empty())?;
+        Some(first.chars().filter(|letter| !letter.is_control()).take(TEXT_SHOWN).collect())
     }
 
     /// Takes in bytes as they arrived. Call [`Decoder::next_frame`] until it
@@ -90,6 +125,9 @@ impl Decoder {
 
     /// Content of the next complete frame.
     pub fn next_frame(&mut self) -> Result<Option<Vec<u8>>, FrameError> {
+        if self.skips_text {
+            self.pass_text()?;
+        }
         let rest = &self.buffer[self.taken..];
         let Some((header, body)) = rest.split_first_chunk::<HEADER>() else {
             return Ok(None);
@@ -103,7 +141,23 @@ impl Decoder {
         }
         let frame = body[..length].to_vec();
         self.taken += HEADER + length;
+        self.skips_text = false;
         Ok(Some(frame))
+    }
+
+    /// Passes over what comes before the first zero byte. The length of a first frame is
+    /// at most [`HELLO_LIMIT`], so that its header begins with two of them, and text has none.
+    fn pass_text(&mut self) -> Result<(), FrameError> {
+        let rest = &self.buffer[self.taken..];
+        let length = rest.iter().position(|byte| *byte == 0).unwrap_or(rest.len());
+        let kept = length.min(TEXT_KEPT - self.text.len());
+        self.text.extend_from_slice(&rest[..kept]);
+        self.taken += length;
+        self.text_bytes += length;
+        if self.text_bytes > TEXT_LIMIT {
+            return Err(FrameError::Text { start: self.skipped_text().unwrap_or_default() });
+        }
+        Ok(())
     }
 
     /// True when no part of a frame is waiting for its rest.
@@ -156,6 +210,43 @@ mod tests {
         decoder.push(b"Welcome to dtn2!\nhave fun");
         let message = decoder.next_frame().unwrap_err().to_string();
         assert!(message.contains("\"Welcome to dtn2!\"") && message.contains("start-up file"), "{message}");
+    }
+
+    #[test]
+    fn text_before_the_first_frame_is_skipped_and_named() {
+        let stream =
+            [b"\r\n  Welcome to dtn2!\x1b[0m\nhave fun\n".as_slice(), &encode(&Message::KeepAlive).unwrap()];
+        let stream = stream.concat();
+        for cut in 0..stream.len() {
+            let mut decoder = Decoder::new(HELLO_LIMIT);
+            decoder.skip_text();
+            decoder.push(&stream[..cut]);
+            assert_eq!(drain(&mut decoder).len(), 0, "{cut}");
+            decoder.push(&stream[cut..]);
+            assert_eq!(drain(&mut decoder), [b"\"keep-alive\"".to_vec()], "{cut}");
+            assert_eq!(decoder.skipped_text().as_deref(), Some("Welcome to dtn2![0m"));
+            // Behind the first frame text is an error again.
+            decoder.push(b"text");
+            assert!(matches!(decoder.next_frame(), Err(FrameError::Oversize { .. })));
+        }
+    }
+
+    #[test]
+    fn text_without_an_end_is_given_up() {
+        let mut decoder = Decoder::new(HELLO_LIMIT);
+        decoder.skip_text();
+        let mut count = 0;
+        let error = loop {
+            decoder.push(b"menu> ");
+            match decoder.next_frame() {
+                Ok(frame) => assert_eq!(frame, None),
+                Err(error) => break error,
+            }
+            count += 6;
+            assert!(count <= TEXT_LIMIT);
+        };
+        assert!(error.to_string().contains("menu> menu>"), "{error}");
+        assert!(decoder.buffer.capacity() < 1024, "nothing of it is kept");
     }
 
     #[test]

@@ -28,9 +28,11 @@ mod peer;
 #[cfg(test)]
 mod peer_tests;
 pub mod rate;
+mod run;
 mod service;
 pub mod session;
 mod ssh;
+mod startup;
 #[cfg(test)]
 mod test_calls;
 pub mod tls;
@@ -39,6 +41,8 @@ pub use call::{Call, CallEvent, Delivery, Done, Shutdown};
 pub use child::AGENT_LOG;
 pub use error::{PeerError, StartCause};
 pub use event::{EventSender, QUEUE_BYTES};
-pub use peer::{OnWait, Peer, PeerEvent, memory_pair, spawn};
+pub use peer::{OnWait, Peer, PeerEvent, memory_pair, spawn, spawn_watched};
+pub use run::run_by_ssh;
 pub use service::{CallContext, Controller, Registration, Service, Services};
-pub use ssh::ssh_command;
+pub use ssh::{quote, ssh, ssh_command};
+pub use startup::{OnStart, StartStep};

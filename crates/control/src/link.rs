@@ -34,6 +34,8 @@ pub(crate) struct Transport {
     pub(crate) writer: Box<dyn Write + Send>,
     /// Ends both directions and wakes whoever is blocked in them, if it can.
     pub(crate) close: Box<dyn Fn() + Send + Sync>,
+    /// Text in front of the peer's first message is skipped.
+    pub(crate) skips_text: bool,
 }
 
 impl Transport {
@@ -41,12 +43,12 @@ impl Transport {
     pub(crate) fn unix(socket: UnixStream) -> io::Result<Self> {
         let (reader, closer) = (socket.try_clone()?, socket.try_clone()?);
         let close = Box::new(move || drop(closer.shutdown(Shutdown::Both)));
-        Ok(Self { reader: Box::new(reader), writer: Box::new(socket), close })
+        Ok(Self { reader: Box::new(reader), writer: Box::new(socket), close, skips_text: false })
     }
 
     /// Over pipes: the writer's end of file is what the other side sees.
     pub(crate) fn pipes(reader: impl Read + Send + 'static, writer: impl Write + Send + 'static) -> Self {
-        Self { reader: Box::new(reader), writer: Box::new(writer), close: Box::new(|| {}) }
+        Self { reader: Box::new(reader), writer: Box::new(writer), close: Box::new(|| {}), skips_text: false }
     }
 
     /// Closes a TCP connection, for transports that wrap one.
@@ -139,8 +141,11 @@ impl Link {
         hello_timeout: Duration,
         transport: Transport,
     ) -> io::Result<Self> {
-        let Transport { reader, writer, close } = transport;
-        let session = Session::new(role, hello, hello_timeout, Instant::now());
+        let Transport { reader, writer, close, skips_text } = transport;
+        let mut session = Session::new(role, hello, hello_timeout, Instant::now());
+        if skips_text {
+            session.skip_text();
+        }
         let state = State { session, dropped_count: 0, writer_done: false };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), close });
         let link = Self { shared, span: session_span(role) };
@@ -172,6 +177,16 @@ impl Link {
             let message = state.session.poll_message().map(Next::Message);
             message.or_else(|| state.session.end().cloned().map(Next::End))
         })
+    }
+
+    /// First line of the text that came before the peer's first message, if any did.
+    pub(crate) fn skipped_text(&self) -> Option<String> {
+        self.shared.lock().session.skipped_text()
+    }
+
+    /// Ends a session whose peer has not said `Hello`, as at its own deadline.
+    pub(crate) fn give_up(&self) {
+        self.shared.with(|state, now| state.session.give_up(now));
     }
 
     /// Sends one of the short messages.

@@ -2,6 +2,8 @@
 //! [`crate::session`]; what a call or an event carries belongs to the crate that
 //! defines it and passes through here as JSON that nobody has looked at.
 
+use std::net::IpAddr;
+
 use clearstream_schema::control::{Failure, FailureKind};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
@@ -24,6 +26,9 @@ pub struct Hello {
     pub version: String,
     /// Host name of the sender.
     pub host: String,
+    /// Of an agent that sshd started: the address of its host that ssh connected to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssh_address: Option<IpAddr>,
 }
 
 /// One frame's content.

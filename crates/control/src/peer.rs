@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    net::IpAddr,
     ops::ControlFlow,
     os::unix::net::UnixStream,
     process::Command,
@@ -28,11 +29,10 @@ use crate::{
     message::{Body, Event, Hello, Outcome},
     service::Services,
     session::{EVENT_BYTES, HELLO_TIMEOUT, Incoming, Role, SessionEnd, own_hello},
+    ssh::is_ssh,
+    startup::{LOGIN_TIMEOUT, OnStart, Startup},
 };
 
-/// A person may be typing a password, and sshd allows 120 s for that by
-/// default (sshd_config(5), LoginGraceTime). A child that ends is noticed at once.
-const SPAWN_TIMEOUT: Duration = Duration::from_secs(125);
 /// How long an agent that was told to end may take.
 const SHUTDOWN: Duration = Duration::from_secs(2);
 /// Characters of an error that quotes what an agent sent.
@@ -78,6 +78,18 @@ pub type OnWait<'a> = &'a mut dyn FnMut(&str) -> ControlFlow<()>;
 /// # Errors
 /// [`PeerError::Start`] with the child's own last words, [`PeerError::Version`].
 pub fn spawn(command: Command, name: impl Into<String>) -> Result<Peer, PeerError> {
+    spawn_watched(command, name, &mut |_| {})
+}
+
+/// As [`spawn`]; `on_start` is called with what is waited for when it takes long.
+///
+/// # Errors
+/// As [`spawn`].
+pub fn spawn_watched(
+    command: Command,
+    name: impl Into<String>,
+    on_start: OnStart<'_>,
+) -> Result<Peer, PeerError> {
     let name = name.into();
     let program = command.get_program().to_string_lossy().into_owned();
     let (child, pipes) = AgentChild::start(command).map_err(|error| {
@@ -90,8 +102,21 @@ pub fn spawn(command: Command, name: impl Into<String>) -> Result<Peer, PeerErro
             _ => not_started(&name, &what, &error),
         }
     })?;
-    let transport = Transport::pipes(pipes.stdout, pipes.stdin);
-    Peer::open(name, program, transport, Some(child), SPAWN_TIMEOUT, &mut |_| ControlFlow::Continue(()))
+    let transport = Transport { skips_text: true, ..Transport::pipes(pipes.stdout, pipes.stdin) };
+    let startup = Startup::new(is_ssh(&program), Instant::now(), on_start);
+    let opening = Opening { program, child: Some(child), startup: Some(startup) };
+    Peer::open(name, transport, LOGIN_TIMEOUT, opening, &mut |_| ControlFlow::Continue(()))
+}
+
+/// What a session is opened with beside its transport.
+#[derive(Default)]
+pub(crate) struct Opening<'a> {
+    /// What was started, for messages.
+    program: String,
+    /// The process that speaks, where it is a child.
+    child: Option<AgentChild>,
+    /// Limits of its start.
+    startup: Option<Startup<'a>>,
 }
 
 /// A peer whose agent is a thread of this process, for tests and for trying a
@@ -114,7 +139,7 @@ pub fn memory_pair(services: Services) -> Result<Peer, PeerError> {
         .spawn(move || drop(serve_link(link, services)))
         .map_err(fail)?;
     let transport = Transport::unix(ours).map_err(fail)?;
-    Peer::open("memory".into(), String::new(), transport, None, HELLO_TIMEOUT, &mut |_| {
+    Peer::open("memory".into(), transport, HELLO_TIMEOUT, Opening::default(), &mut |_| {
         ControlFlow::Continue(())
     })
 }
@@ -136,18 +161,19 @@ impl Peer {
     /// Opens a session and waits until the agent serves requests.
     pub(crate) fn open(
         name: String,
-        program: String,
         transport: Transport,
-        mut child: Option<AgentChild>,
         hello_timeout: Duration,
+        opening: Opening<'_>,
         on_wait: OnWait<'_>,
     ) -> Result<Self, PeerError> {
+        let Opening { program, mut child, mut startup } = opening;
         let link = Link::start(Role::Controller, own_hello(), hello_timeout, transport)
             .map_err(|error| not_started(&name, "start a session", &error))?;
         let mut hello = None;
         let mut waiting: Option<String> = None;
         let hello = loop {
-            let until = waiting.as_ref().map(|_| Instant::now() + WAIT_STEP);
+            let polls = waiting.is_some() || (startup.is_some() && hello.is_none());
+            let until = polls.then(|| Instant::now() + WAIT_STEP);
             match link.next(until) {
                 Some(Next::Message(Incoming::Hello(said))) => hello = Some(said),
                 Some(Next::Message(Incoming::Ready)) => {
@@ -159,9 +185,16 @@ impl Peer {
                 Some(Next::Message(Incoming::Queued { reason })) => waiting = Some(reason),
                 Some(Next::Message(_)) | None => {}
                 Some(Next::End(end)) => {
+                    let text = link.skipped_text();
                     let words = child.as_mut().map(|child| child.last_words(&program, &end));
-                    return Err(PeerError::from_end(&name, end, hello.is_some(), words));
+                    return Err(PeerError::from_end(&name, end, hello.is_some(), words, text.as_deref()));
                 }
+            }
+            if hello.is_none()
+                && let (Some(startup), Some(child)) = (&mut startup, &child)
+                && startup.is_over(child.login(), Instant::now())
+            {
+                link.give_up();
             }
             if let Some(reason) = &waiting
                 && on_wait(reason).is_break()
@@ -178,6 +211,17 @@ impl Peer {
             link,
             child,
         })
+    }
+
+    /// The address that ssh connected to, where it started the agent and reports it: not
+    /// through a proxy, a jump host or a shared connection.
+    pub fn login_address(&self) -> Option<IpAddr> {
+        self.child.as_ref().and_then(|child| child.login()?.address)
+    }
+
+    /// First line of the text that came before the agent's own messages, if any did.
+    pub fn skipped_text(&self) -> Option<String> {
+        self.link.skipped_text()
     }
 
     /// What messages call this peer.
@@ -328,7 +372,7 @@ impl Peer {
 
     fn lost(&mut self, end: SessionEnd) -> PeerError {
         let words = self.child.as_mut().map(|child| child.last_words(&self.program, &end));
-        PeerError::from_end(self.name(), end, true, words)
+        PeerError::from_end(self.name(), end, true, words, None)
     }
 
     fn invalid(&self, message: String) -> PeerError {

@@ -26,6 +26,7 @@ use crate::{
     link::{Link, Transport},
     memory_pair,
     message::{Event, Hello, Message, Outcome},
+    peer::Opening,
     session::{HELLO_TIMEOUT, Role, SILENCE, own_hello},
     test_calls::{Double, Doubled, Finished, Nothing, Part, Sample, request},
 };
@@ -204,7 +205,7 @@ fn replies_and_events_of_another_form_name_both_versions() {
     let event =
         Event { name: "sample".into(), droppable: true, body: body(r#"{"index":"first","filling":""}"#) };
     let greeting = said(&[Message::Hello(theirs), Message::Ready]);
-    let mut peer = peer_that_replies(&greeting, true, &said(&[Message::Event(event), reply])).unwrap();
+    let mut peer = peer_that_replies(&greeting, true, &said(&[Message::Event(event), reply]), false).unwrap();
     let errors = [
         (peer.call(&Double { number: 4 }).unwrap_err(), "reply to `double`"),
         (peer.next_event_of::<Sample>(Duration::ZERO).unwrap_err(), "event `sample`"),
@@ -226,11 +227,11 @@ fn replies_and_events_of_another_form_name_both_versions() {
 /// A peer whose agent says exactly `bytes` and then hangs up or, with `stay`,
 /// goes on listening.
 fn peer_of(bytes: &[u8], stay: bool) -> Result<Peer, PeerError> {
-    peer_that_replies(bytes, stay, &[])
+    peer_that_replies(bytes, stay, &[], false)
 }
 
 /// As [`peer_of`], and the other end writes `reply` after the first request.
-fn peer_that_replies(bytes: &[u8], stay: bool, reply: &[u8]) -> Result<Peer, PeerError> {
+fn peer_that_replies(bytes: &[u8], stay: bool, reply: &[u8], skips_text: bool) -> Result<Peer, PeerError> {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     theirs.write_all(bytes).unwrap();
     let reply = reply.to_owned();
@@ -244,8 +245,8 @@ fn peer_that_replies(bytes: &[u8], stay: bool, reply: &[u8]) -> Result<Peer, Pee
             let _ = theirs.read_to_end(&mut Vec::new());
         }
     });
-    let transport = Transport::unix(ours).unwrap();
-    Peer::open("dtn2".into(), String::new(), transport, None, Duration::from_secs(1), &mut |_| {
+    let transport = Transport { skips_text, ..Transport::unix(ours).unwrap() };
+    Peer::open("dtn2".into(), transport, Duration::from_secs(1), Opening::default(), &mut |_| {
         ControlFlow::Continue(())
     })
 }
@@ -269,12 +270,24 @@ fn said(messages: &[Message]) -> Vec<u8> {
 }
 
 #[test]
+fn a_login_shells_text_is_skipped_where_a_shell_may_speak_first() {
+    let spoken = said(&[Message::Hello(own_hello()), Message::Ready]);
+    let bytes = [b"Welcome to dtn2!\nhave fun\n", spoken.as_slice()].concat();
+    let peer = peer_that_replies(&bytes, true, &[], true).unwrap();
+    assert_eq!(peer.skipped_text().as_deref(), Some("Welcome to dtn2!"));
+    assert_eq!(peer_that_replies(&spoken, true, &[], true).unwrap().skipped_text(), None);
+    // A daemon says nothing before its handshake.
+    let error = peer_that_replies(&bytes, true, &[], false).map(drop).unwrap_err();
+    assert!(matches!(error, PeerError::Start { cause: StartCause::NotAnAgent, .. }), "{error}");
+}
+
+#[test]
 fn agents_that_never_come_up_properly_are_told_apart() {
     let greeting = Message::Hello(own_hello());
     let error = peer_of(b"", false).map(drop).unwrap_err();
     assert!(matches!(error, PeerError::Start { cause: StartCause::Dropped, .. }), "{error}");
     let error = peer_of(b"", true).map(drop).unwrap_err();
-    assert!(error.to_string().contains("no greeting came in time"), "{error}");
+    assert!(error.to_string().contains("no agent answered in time"), "{error}");
     let error = peer_of(&said(std::slice::from_ref(&greeting))[..20], false).map(drop).unwrap_err();
     assert!(error.to_string().contains("in the middle of a message"), "{error}");
     let error = peer_of(b"\0\0\0\x04oops", true).map(drop).unwrap_err();

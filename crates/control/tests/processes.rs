@@ -193,10 +193,20 @@ fn last_words_of_an_agent_that_never_came_up_are_passed_on() {
 #[test]
 fn talkative_shell_is_recognised() {
     let mut command = Command::new("sh");
-    command.args(["-c", "echo 'Welcome to dtn2!'; sleep 60"]);
+    command.args(["-c", "echo 'Welcome to dtn2!'"]);
     let error = spawn(command, "dtn2").map(drop).unwrap_err();
     assert!(matches!(error, PeerError::Start { cause: StartCause::NotAnAgent, .. }), "{error}");
     assert!(error.to_string().contains("Welcome to dtn2!"), "{error}");
+}
+
+#[test]
+fn text_before_an_agent_is_skipped() {
+    let mut command = Command::new("sh");
+    command.args(["-c", r#"echo 'Welcome to dtn2!'; exec "$0""#]).arg(example("agent"));
+    let mut peer = spawn(command, "dtn2").unwrap();
+    assert_eq!(peer.skipped_text().as_deref(), Some("Welcome to dtn2!"));
+    assert!(process_of(&mut peer).parse::<u32>().is_ok());
+    peer.shutdown();
 }
 
 fn cause_of(error: &PeerError) -> StartCause {
@@ -327,6 +337,9 @@ fn root_agent_behind_a_real_sshd_works_and_ends_with_its_controller() {
     }
     let sshd = Sshd::start();
     let mut peer = spawn(sshd.command("known", "user"), "near").unwrap();
+    // By ssh's log and by sshd's environment.
+    let here = Some(std::net::IpAddr::from([127, 0, 0, 1]));
+    assert_eq!((peer.login_address(), peer.hello().ssh_address), (here, here));
     let process = process_of(&mut peer);
     peer.shutdown();
     await_end(&process);

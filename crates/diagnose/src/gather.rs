@@ -292,6 +292,7 @@ impl Session<'_, '_> {
             count: 25,
             interval: TimeSpan::from_millis(10),
             timeout: TimeSpan::from_millis(500),
+            port: plan.flow.destination_port,
             rate: plan.goal,
             ..ProbeConfig::default()
         };

@@ -39,6 +39,9 @@ pub struct AllPairsConfig {
     pub window: Option<ByteCount>,
     /// Congestion control; the host's default when absent.
     pub congestion_control: Option<String>,
+    /// Port of the data sockets on every host, for firewalls; any free one when absent.
+    #[serde(alias = "destination-port", skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
     /// Pairs without a host in common are measured at the same time.
     pub at_once: bool,
 }
@@ -51,6 +54,7 @@ impl Default for AllPairsConfig {
             warm_up: TimeSpan::from_millis(500),
             window: None,
             congestion_control: None,
+            port: None,
             at_once: true,
         }
     }
@@ -64,6 +68,7 @@ impl AllPairsConfig {
             warm_up: self.warm_up,
             window: self.window,
             congestion_control: self.congestion_control.clone(),
+            destination_port: self.port,
             ..FlowConfig::default()
         }
     }

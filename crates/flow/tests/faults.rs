@@ -168,8 +168,9 @@ fn nobody_at_the_port_is_told_at_once() {
         let config = FlowConfig { protocol, ..short() };
         let context = CallContext::new(&events, None);
         let failure = FlowAgent::new().connect(connect(server, &config), &context).unwrap_err();
-        assert_eq!(failure.kind, FailureKind::Connection);
+        assert_eq!(failure.kind, FailureKind::Unreachable);
         assert!(failure.message.contains(&server.to_string()), "{failure}");
+        assert!(failure.message.contains("--port"), "{failure}");
     }
 }
 

@@ -206,7 +206,7 @@ fn what_this_host_cannot_mean_is_refused_in_one_line() {
     let holder = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = holder.local_addr().unwrap().port();
     let message = refused(FlowConfig { destination_port: Some(taken), ..short() });
-    assert!(message.contains(&taken.to_string()) && message.contains("destination-port"), "{message}");
+    assert!(message.contains(&taken.to_string()) && message.contains("--port"), "{message}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::{io, path::PathBuf};
 
-use clearstream_configfile::ConfigError;
+use clearstream_configfile::{ConfigError, did_you_mean};
 use clearstream_netlink::NetlinkError;
 use clearstream_schema::control::FailureKind;
 use serde::{Deserialize, Serialize};
@@ -21,10 +21,18 @@ pub enum LabError {
         name: String,
     },
     /// No lab of this name is running.
-    #[error("the lab \"{name}\" is not running: bring it up with `clearstream lab up {name}`")]
+    #[error("the lab \"{name}\" is not running: {}", how_to_start(.name))]
     NotRunning {
         /// Name.
         name: String,
+    },
+    /// A lab that is to be taken down is not running.
+    #[error("no lab \"{name}\" is running{}: `clearstream lab list` shows those that are", like_running(.running, .name))]
+    NothingToStop {
+        /// Name.
+        name: String,
+        /// Names of those that run.
+        running: Vec<String>,
     },
     /// Not root.
     #[error("a lab needs CAP_SYS_ADMIN and CAP_NET_ADMIN to {step}: run this as root")]
@@ -126,6 +134,22 @@ pub enum LabError {
     },
 }
 
+/// What starts a lab of this name, if anything does.
+fn how_to_start(name: &str) -> String {
+    if crate::file::built_in_names().any(|known| known == name) {
+        return format!("bring it up with `clearstream lab up {name}`");
+    }
+    let hint = did_you_mean(name, crate::file::built_in_names());
+    format!(
+        "none of this name is built in{hint}; `clearstream lab list` shows those that run, and a lab file is \
+         brought up by its path"
+    )
+}
+
+fn like_running(running: &[String], name: &str) -> String {
+    did_you_mean(name, running.iter().map(String::as_str))
+}
+
 /// Kinds of failures; one of the keeper crosses to its controller with its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -153,9 +177,10 @@ impl LabError {
             | Self::NoLink { .. }
             | Self::Fault { .. }
             | Self::Sysctl { .. } => LabErrorKind::Invalid,
-            Self::Config(ConfigError::Unknown { .. }) | Self::NameTaken { .. } | Self::NotRunning { .. } => {
-                LabErrorKind::Name
-            }
+            Self::Config(ConfigError::Unknown { .. })
+            | Self::NameTaken { .. }
+            | Self::NotRunning { .. }
+            | Self::NothingToStop { .. } => LabErrorKind::Name,
             Self::HostDead { .. } => LabErrorKind::HostDead,
             Self::Privilege { .. } | Self::Unsupported { .. } => LabErrorKind::Unsupported,
             Self::Config(ConfigError::Read { .. }) | Self::File { .. } => LabErrorKind::File,

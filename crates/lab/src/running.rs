@@ -133,7 +133,8 @@ pub fn down(name: &str) -> Result<(), LabError> {
     let lab = match open(name) {
         Err(LabError::NotRunning { .. }) => {
             state::clear_dead()?;
-            return Err(LabError::NotRunning { name: name.to_owned() });
+            let running = list()?.iter().map(|lab| lab.file().name.clone()).collect();
+            return Err(LabError::NothingToStop { name: name.to_owned(), running });
         }
         outcome => outcome?,
     };
@@ -196,15 +197,19 @@ impl RunningLab {
         text.map(|text| text.trim().to_owned()).map_err(LabError::file("read", path))
     }
 
-    /// First address of a host.
-    pub fn address(&self, host: &str) -> Result<IpAddr, LabError> {
+    /// Addresses of a host, in the order of the lab file.
+    pub fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, LabError> {
         if !self.state.file.hosts.iter().any(|state| state.name == host) {
             return Err(no_host(&self.state.file, host));
         }
         let ends = self.state.file.ends().filter(|end| end.host == host);
-        let mut addresses =
-            ends.flat_map(|end| &end.addresses).filter_map(|text| text.parse::<Prefix>().ok());
-        addresses.next().map(|prefix| prefix.address).ok_or_else(|| LabError::NoLink {
+        let prefixes = ends.flat_map(|end| &end.addresses).filter_map(|text| text.parse::<Prefix>().ok());
+        Ok(prefixes.map(|prefix| prefix.address).collect())
+    }
+
+    /// First address of a host.
+    pub fn address(&self, host: &str) -> Result<IpAddr, LabError> {
+        self.addresses(host)?.first().copied().ok_or_else(|| LabError::NoLink {
             lab: self.state.file.name.clone(),
             what: format!("address for {host}"),
             known: "links without one".to_owned(),

@@ -5,6 +5,7 @@ use std::{io, net::SocketAddr, time::Duration};
 
 use clearstream_schema::{
     control::{Cookie, Failure, FailureKind},
+    failure::firewall_advice,
     flow::Notice,
     human::time,
     probe::{ClockSource, DelayStats, ProbeConfig, ProbeDirection},
@@ -28,7 +29,7 @@ const SHORTEST_INTERVAL: Duration = Duration::from_micros(100);
 /// and `to` are left empty for the controller, who knows the hosts' names.
 ///
 /// # Errors
-/// `Invalid` when the configuration makes no sense, `Connection` when nothing
+/// `Invalid` when the configuration makes no sense, `Unreachable` when nothing
 /// at all answers, `Internal` when sockets cannot be made.
 pub fn measure(
     config: &ProbeConfig,
@@ -54,7 +55,8 @@ pub fn measure(
     over_tcp(&mut found, tcp, secret, size, pace);
     if !udp_answers && found.tcp.is_none() {
         let reasons: Vec<_> = found.notices.iter().map(|notice| notice.message.as_str()).collect();
-        return Err(Failure { kind: FailureKind::Connection, message: reasons.join("; ") });
+        let message = format!("{}; {}", reasons.join("; "), firewall_advice("UDP and TCP"));
+        return Err(Failure { kind: FailureKind::Unreachable, message });
     }
     if udp_answers {
         path_mtu(&mut found, udp, secret, pace);
@@ -356,13 +358,13 @@ mod tests {
     fn nobody_there_and_the_wrong_cookie_are_failures() {
         let nobody: SocketAddr = "127.0.0.1:1".parse().unwrap();
         let failure = measure(&quick(), nobody, nobody, &cookie()).unwrap_err();
-        assert_eq!(failure.kind, FailureKind::Connection);
+        assert_eq!(failure.kind, FailureKind::Unreachable);
         assert!(failure.message.contains("127.0.0.1:1"), "{failure}");
         let responder = Responder::open(None, None, &cookie()).unwrap();
         let config = ProbeConfig { timeout: TimeSpan::from_millis(30), ..quick() };
         let failure =
             measure(&config, responder.udp(), responder.tcp(), &Cookie("f".repeat(32))).unwrap_err();
-        assert_eq!(failure.kind, FailureKind::Connection);
+        assert_eq!(failure.kind, FailureKind::Unreachable);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! controller, and the client.
 
 use std::{
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -59,8 +59,11 @@ impl RdmaAgent {
         let peer = expected_address(&call.peer, context)?;
         // One that nobody closed serves no further test.
         self.server = None;
-        let server = BackgroundServer::open(call.address, ExpectedPeer { cookie, address: peer })
-            .map_err(|error| Failure::from(&error))?;
+        let server = BackgroundServer::open(
+            SocketAddr::new(call.address, call.port.unwrap_or(0)),
+            ExpectedPeer { cookie, address: peer },
+        )
+        .map_err(|error| Failure::from(&error))?;
         let address = server.address();
         self.server = Some(server);
         Ok(Listening { address })

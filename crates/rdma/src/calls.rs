@@ -22,6 +22,9 @@ use crate::client::Event;
 pub struct Serve {
     /// Address to listen on.
     pub address: IpAddr,
+    /// Port to listen on; any free one when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
     /// Cookie of the tests; without one nothing is opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cookie: Option<Cookie>,

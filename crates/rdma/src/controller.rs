@@ -33,6 +33,8 @@ pub struct Agents<'a> {
     pub client_address: Option<IpAddr>,
     /// Where the client reaches the server.
     pub server_address: IpAddr,
+    /// Port that the server listens on; any free one when absent.
+    pub port: Option<u16>,
 }
 
 impl<'a> Agents<'a> {
@@ -48,6 +50,7 @@ impl<'a> Agents<'a> {
             server: &mut *server.peer,
             client_address: client.address,
             server_address,
+            port: None,
         })
     }
 
@@ -124,7 +127,8 @@ impl<'a> Agents<'a> {
     /// from it on hosts with several. Where the host does not have that address itself
     /// (it is translated on the way), on all.
     fn serve(&mut self, cookie: &Cookie) -> Result<SocketAddr, PeerError> {
-        let on = |address, peer| Serve { address, cookie: Some(cookie.clone()), peer };
+        let port = self.port;
+        let on = |address, peer| Serve { address, port, cookie: Some(cookie.clone()), peer };
         let (address, mut from) = (self.server_address, self.client_address);
         let mut called = self.server.call(&on(address, from));
         if kind(&called) == Some(FailureKind::Forbidden) {

@@ -7,7 +7,10 @@ use clearstream_iwarp::{
     memory::MemoryError,
     verbs::{ConnectError, VerbsError},
 };
-use clearstream_schema::control::{Failure, FailureKind};
+use clearstream_schema::{
+    control::{Failure, FailureKind},
+    failure::firewall_advice,
+};
 
 /// Longest text of a peer that an error repeats, in characters.
 const PEER_TEXT_LIMIT: usize = 400;
@@ -129,12 +132,14 @@ impl From<&RdmaError> for Failure {
     fn from(error: &RdmaError) -> Self {
         let kind = match error {
             RdmaError::Option(_) => FailureKind::Invalid,
-            RdmaError::Connect { source: ConnectError::Tcp { source, .. } } => match source.kind() {
-                io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => {
-                    FailureKind::Unreachable
-                }
-                _ => FailureKind::Connection,
-            },
+            RdmaError::Connect { source: ConnectError::Tcp { source, .. } } => {
+                return match FailureKind::of_connect(source) {
+                    kind @ FailureKind::Unreachable => {
+                        Self { kind, message: format!("{error}; {}", firewall_advice("TCP")) }
+                    }
+                    kind => Self { kind, message: error.to_string() },
+                };
+            }
             RdmaError::Connect { .. }
             | RdmaError::Refused { .. }
             | RdmaError::OtherPeer { .. }

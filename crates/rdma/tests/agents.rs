@@ -26,7 +26,7 @@ fn agent() -> Peer {
 }
 
 fn between<'a>(client: &'a mut Peer, server: &'a mut Peer) -> Agents<'a> {
-    Agents { client, server, client_address: Some(HERE), server_address: HERE }
+    Agents { client, server, client_address: Some(HERE), server_address: HERE, port: None }
 }
 
 fn config(size: u64) -> RdmaConfig {
@@ -126,7 +126,7 @@ fn a_measurement_that_is_stopped_has_the_results_until_then() {
 fn one_measurement_at_a_time_and_nothing_listens_after_it() {
     let (mut client, mut server) = (agent(), agent());
     let cookie = Cookie("5a".repeat(16));
-    let serve = Serve { address: HERE, cookie: Some(cookie.clone()), peer: Some(HERE) };
+    let serve = Serve { address: HERE, port: None, cookie: Some(cookie.clone()), peer: Some(HERE) };
     let listening = server.call(&serve).unwrap().address;
     let config = RdmaConfig { duration: TimeSpan::from_seconds(600), ..config(64) };
     let measure = Measure { server: listening, cookie, operation: RdmaOperation::Send, config };

@@ -28,7 +28,47 @@ impl FailureKind {
     }
 }
 
+impl FailureKind {
+    /// Kind of a connection to an agent's data socket that did not come about. The agent
+    /// listens, so that a refusal is the network's: a firewall's reset or ICMP error, or a
+    /// route that does not lead there (EACCES and EINVAL are routes of type prohibit and
+    /// blackhole, ip-route(8)).
+    pub fn of_connect(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::NetworkUnreachable
+            | io::ErrorKind::HostUnreachable
+            | io::ErrorKind::NetworkDown
+            | io::ErrorKind::TimedOut
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::PermissionDenied
+            | io::ErrorKind::InvalidInput => Self::Unreachable,
+            _ => Self::Connection,
+        }
+    }
+}
+
+/// What to do about a data port that does not answer; `protocol` is `TCP`, `UDP` or both.
+pub fn firewall_advice(protocol: &str) -> String {
+    format!(
+        "a firewall may block the port: open one for {protocol} on the host that listens and name it with --port"
+    )
+}
+
 impl Failure {
+    /// `what` did not connect: the kind by [`FailureKind::of_connect`], and the option that
+    /// helps where a firewall may be the reason.
+    pub fn of_connect(what: &str, protocol: &str, error: &io::Error) -> Self {
+        let blocked = matches!(
+            error.kind(),
+            io::ErrorKind::TimedOut
+                | io::ErrorKind::ConnectionRefused
+                | io::ErrorKind::HostUnreachable
+                | io::ErrorKind::PermissionDenied
+        );
+        let advice = if blocked { format!("; {}", firewall_advice(protocol)) } else { String::new() };
+        Self { kind: FailureKind::of_connect(error), message: format!("{what}: {error}{advice}") }
+    }
+
     /// `what` could not be done: the kind by [`FailureKind::of_system`], and
     /// what to raise where a limit was reached.
     pub fn of_system(what: &str, error: &io::Error) -> Self {
@@ -54,6 +94,25 @@ pub fn limit(error: &io::Error) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_blocked_port_is_named_with_the_option_that_helps() {
+        // errno(3) on Linux; an icmpx reject of nft(8) is one of the last three.
+        let (etimedout, econnrefused, eacces, ehostunreach) = (110, 111, 13, 113);
+        for errno in [etimedout, econnrefused, eacces, ehostunreach] {
+            let error = io::Error::from_raw_os_error(errno);
+            let failure = Failure::of_connect("no connection to [::1]:9", "TCP", &error);
+            assert_eq!(failure.kind, FailureKind::Unreachable, "{errno}");
+            let message = failure.message;
+            assert!(message.contains("firewall") && message.contains("--port"), "{message}");
+        }
+        let (enetunreach, econnreset) = (101, 104);
+        for (errno, kind) in [(enetunreach, FailureKind::Unreachable), (econnreset, FailureKind::Connection)]
+        {
+            let failure = Failure::of_connect("x", "TCP", &io::Error::from_raw_os_error(errno));
+            assert!(failure.kind == kind && !failure.message.contains("firewall"), "{failure}");
+        }
+    }
 
     #[test]
     fn limits_and_missing_routes_are_no_faults_of_ours() {

@@ -170,9 +170,9 @@ pub struct FlowConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "NAME", requires = "steer"))]
     pub steer_interface: Option<String>,
-    /// Port of the server's data socket; chosen by the kernel when absent
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "PORT"))]
+    /// Port of the server's data socket, for firewalls (default: any free one)
+    #[serde(alias = "port", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long = "port", short = 'p', visible_alias = "destination-port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..)))]
     pub destination_port: Option<u16>,
     /// Address the client's data sockets bind to
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -10,6 +10,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod all_pairs;
+pub mod config;
 pub mod congestion;
 pub mod control;
 pub mod counters;

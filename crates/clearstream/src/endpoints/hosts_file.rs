@@ -3,14 +3,14 @@
 use std::{collections::BTreeSet, net::IpAddr, path::Path};
 
 use clearstream_configfile::{ConfigError, Fault, FileKind};
-use clearstream_control::{Peer, pairing::Pairing, ssh_command};
+use clearstream_control::{Peer, pairing::Pairing};
 use clearstream_lab::RunningLab;
 use clearstream_schema::hosts::{HOSTS_SCHEMA, HostEntry, HostsFile};
 use clearstream_workload::{CLIENT, Lanes, SERVER};
 
 use super::{
-    Endpoint, Endpoints, REMOTE_PROGRAM, agent_in, connect_daemon, local_agent, open_lab, resolve,
-    source_address, ssh_host_name,
+    Endpoint, Endpoints, FamilyArgs, REMOTE_PROGRAM, agent_in, connect_daemon, data_address, lab_address,
+    local_agent, open_lab, resolve, source_address, ssh_agent,
 };
 use crate::exit::CommandError;
 
@@ -93,7 +93,7 @@ fn roles(hosts: &[HostEntry]) -> Vec<String> {
 }
 
 /// Starts an agent on every host of the file.
-pub(super) fn open(path: &Path) -> Result<Endpoints, CommandError> {
+pub(super) fn open(path: &Path, family: FamilyArgs) -> Result<Endpoints, CommandError> {
     let file = load(path)?;
     let (lab, own_lab) = match &file.lab {
         Some(name) => open_lab(name).map(|(lab, own)| (Some(lab), own))?,
@@ -103,7 +103,7 @@ pub(super) fn open(path: &Path) -> Result<Endpoints, CommandError> {
         file.lanes.iter().map(|lane| ((lane.from.clone(), lane.to.clone()), lane.address)).collect();
     let mut hosts = Vec::new();
     for (entry, role) in file.hosts.iter().zip(roles(&file.hosts)) {
-        let (peer, found) = reach(entry, lab.as_ref())?;
+        let (peer, found) = reach(entry, lab.as_ref(), family)?;
         hosts.push(Endpoint { role, peer, address: entry.address.or(found) });
     }
     // This host's address is the one that it uses towards the others.
@@ -116,22 +116,26 @@ pub(super) fn open(path: &Path) -> Result<Endpoints, CommandError> {
 }
 
 /// The agent of a host, and its address where the way to it tells.
-fn reach(entry: &HostEntry, lab: Option<&RunningLab>) -> Result<(Peer, Option<IpAddr>), CommandError> {
+fn reach(
+    entry: &HostEntry,
+    lab: Option<&RunningLab>,
+    family: FamilyArgs,
+) -> Result<(Peer, Option<IpAddr>), CommandError> {
     let name = entry.name.as_str();
     if let Some(lab) = lab {
-        return Ok((agent_in(lab, name)?, Some(lab.address(name)?)));
+        return Ok((agent_in(lab, name)?, Some(lab_address(lab, name, family)?)));
     }
     if let (Some(daemon), Some(pairing)) = (&entry.daemon, &entry.pairing) {
         let pairing = Pairing::load(Path::new(pairing))?;
-        let address = resolve(daemon, pairing.port())?;
+        let address = resolve(daemon, pairing.port(), family)?;
         return Ok((connect_daemon(name, address, &pairing)?.with_name(name), Some(address.ip())));
     }
     let Some(destination) = &entry.ssh else { return Ok((local_agent(name)?, None)) };
     let program = entry.remote_program.as_deref().unwrap_or(REMOTE_PROGRAM);
-    let peer = clearstream_control::spawn(ssh_command(destination, program, &entry.ssh_options), name)?;
+    let peer = ssh_agent(destination, name, program, &entry.ssh_options, family)?;
     let address = match entry.address {
         Some(address) => address,
-        None => resolve(&ssh_host_name(destination), 0)?.ip(),
+        None => data_address(&peer, destination, &entry.ssh_options, family)?,
     };
     Ok((peer, Some(address)))
 }

@@ -1,15 +1,16 @@
 //! From what was typed to hosts with agents and the addresses between them.
 
+mod address;
 mod hosts_file;
 
 use std::{
-    net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs},
+    net::{IpAddr, SocketAddr},
     ops::ControlFlow,
     path::PathBuf,
     process::Command,
 };
 
-use clearstream_control::{Peer, pairing::Pairing, ssh_command, tls};
+use clearstream_control::{Peer, StartStep, pairing::Pairing, spawn_watched, ssh_command, tls};
 use clearstream_lab::{LabError, OwnedLab, RunningLab};
 use clearstream_workload::{CLIENT, Host, HostSet, Lanes, SERVER};
 
@@ -18,6 +19,8 @@ use crate::{
     output::{self, diagnostics},
     verbs::lab::keeper_command,
 };
+pub use address::{FamilyArgs, resolve};
+use address::{data_address, source_address};
 
 /// How the hosts are found.
 #[derive(Debug, Clone, clap::Args)]
@@ -41,6 +44,9 @@ pub struct PathArgs {
     /// Address of the other host for the data, where it differs from the one for control
     #[arg(long, value_name = "ADDRESS")]
     pub address: Option<IpAddr>,
+    /// Address family of control and data.
+    #[command(flatten)]
+    pub family: FamilyArgs,
     /// Talk to `clearstream serve` there, with the pairing made for it
     #[arg(long, value_name = "FILE")]
     pub pairing: Option<PathBuf>,
@@ -58,6 +64,11 @@ const REMOTE_PROGRAM: &str = "clearstream";
 impl PathArgs {
     /// Rejects options that would have no effect on a path of this kind.
     pub fn check(&self, host: Option<&str>) -> Result<(), CommandError> {
+        if let (Some(address), Some(option)) = (self.address, self.family.option())
+            && !self.family.has(address)
+        {
+            return Err(CommandError::Usage(format!("--address {address} is not of the family of {option}")));
+        }
         if self.hosts.is_some() {
             return Ok(());
         }
@@ -117,7 +128,7 @@ impl Endpoints {
                 "name the other host (as ssh knows it, or `localhost`), a lab with --lab NAME, or a file of hosts \
                  with --hosts FILE",
             )),
-            (None, _, Some(file)) => hosts_file::open(file),
+            (None, _, Some(file)) => hosts_file::open(file, path.family),
             (None, Some(name), None) => Self::lab_pair(name, path),
             (Some(host), None, None) => Self::to_host(host, path),
         }
@@ -131,18 +142,17 @@ impl Endpoints {
 
     fn to_host(host: &str, path: &PathArgs) -> Result<Self, CommandError> {
         let (server, found) = if host == "localhost" {
-            (local_agent("server")?, Some(IpAddr::V4(Ipv4Addr::LOCALHOST)))
+            (local_agent("server")?, Some(path.family.loopback()))
         } else if let Some(file) = &path.pairing {
             let pairing = Pairing::load(file)?;
-            let address = resolve(host, pairing.port())?;
+            let address = resolve(host, pairing.port(), path.family)?;
             (connect_daemon(host, address, &pairing)?, Some(address.ip()))
         } else {
-            let command = ssh_command(host, &path.remote_program, &path.ssh_options);
-            (clearstream_control::spawn(command, host)?, None)
+            (ssh_agent(host, host, &path.remote_program, &path.ssh_options, path.family)?, None)
         };
         let server_address = match (path.address, found) {
             (Some(address), _) | (None, Some(address)) => address,
-            (None, None) => resolve(&ssh_host_name(host), 0)?.ip(),
+            (None, None) => data_address(&server, host, &path.ssh_options, path.family)?,
         };
         let client_address = source_address(server_address);
         Ok(Self::pair((local_agent("client")?, client_address), (server, server_address)))
@@ -160,8 +170,11 @@ impl Endpoints {
         else {
             return Err(CommandError::usage("the lab has no two hosts to measure between"));
         };
-        let server_address = path.address.map_or_else(|| lab.address(&server), Ok)?;
-        let client_address = Some(lab.address(&client)?);
+        let server_address = match path.address {
+            Some(address) => address,
+            None => lab_address(&lab, &server, path.family)?,
+        };
+        let client_address = Some(lab_address(&lab, &client, path.family)?);
         let ends = Self::pair(
             (agent_in(&lab, &client)?, client_address),
             (agent_in(&lab, &server)?, server_address),
@@ -203,6 +216,47 @@ fn agent_in(lab: &RunningLab, host: &str) -> Result<Peer, CommandError> {
     Ok(clearstream_control::spawn(lab.command(host, agent_command()?)?, host)?)
 }
 
+/// The first address of a host of a lab that is of the family.
+fn lab_address(lab: &RunningLab, host: &str, family: FamilyArgs) -> Result<IpAddr, CommandError> {
+    let fits = lab.addresses(host)?.into_iter().find(|address| family.has(*address));
+    match (fits, family.option()) {
+        (Some(address), _) => Ok(address),
+        (None, Some(option)) => Err(CommandError::Usage(format!(
+            "{host} of the lab {} has no address of the family of {option}",
+            lab.file().name
+        ))),
+        (None, None) => Ok(lab.address(host)?),
+    }
+}
+
+/// Options of ssh with that of the family in front: ssh takes the first of those that exclude
+/// each other.
+pub fn with_family(options: &[String], family: FamilyArgs) -> Vec<String> {
+    family.option().into_iter().map(str::to_owned).chain(options.iter().cloned()).collect()
+}
+
+/// The agent of a host that ssh reaches. What takes long is reported meanwhile, and text that
+/// a login shell printed before the agent is named.
+pub fn ssh_agent(
+    destination: &str,
+    name: &str,
+    program: &str,
+    options: &[String],
+    family: FamilyArgs,
+) -> Result<Peer, CommandError> {
+    let options = with_family(options, family);
+    let peer = spawn_watched(ssh_command(destination, program, &options), name, &mut |step| match step {
+        StartStep::Login => output::log(&format!("waiting for ssh to log in to {name}")),
+        StartStep::Agent => output::log(&format!("connected to {name}, waiting for its agent")),
+    })?;
+    if let Some(text) = peer.skipped_text() {
+        output::log(&format!(
+            "note: {name}: a start-up file of its shell prints \"{text}\" also without a terminal: skipped"
+        ));
+    }
+    Ok(peer)
+}
+
 /// A paired daemon; says once that it is busy.
 fn connect_daemon(name: &str, address: SocketAddr, pairing: &Pairing) -> Result<Peer, CommandError> {
     let mut shown = false;
@@ -233,45 +287,4 @@ pub fn own_program() -> Result<PathBuf, CommandError> {
 
 fn local_agent(name: &str) -> Result<Peer, CommandError> {
     Ok(clearstream_control::spawn(agent_command()?, name)?)
-}
-
-/// The address of a name, or of an address with or without a port.
-pub fn resolve(host: &str, port: u16) -> Result<SocketAddr, CommandError> {
-    let fail = |reason: String| CommandError::Unreachable { host: host.to_owned(), reason };
-    let mut found = match host.parse::<SocketAddr>() {
-        Ok(address) => return Ok(address),
-        Err(_)
-            if host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok())
-                && !host.contains("::") =>
-        {
-            host.to_socket_addrs()
-        }
-        Err(_) => (host, port).to_socket_addrs(),
-    }
-    .map_err(|error| fail(error.to_string()))?;
-    found.next().ok_or_else(|| fail("the name has no address".to_owned()))
-}
-
-/// The name behind an ssh destination: the operator's ssh configuration may
-/// give it another one (`ssh -G` prints it).
-fn ssh_host_name(destination: &str) -> String {
-    let bare = destination.rsplit_once('@').map_or(destination, |(_, host)| host).to_owned();
-    let output = Command::new("ssh").args(["-G", "--", destination]).output();
-    output
-        .ok()
-        .and_then(|output| {
-            let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            text.lines().find_map(|line| line.strip_prefix("hostname ").map(str::to_owned))
-        })
-        .unwrap_or(bare)
-}
-
-/// The address this host would use towards `server`: a connected UDP socket
-/// asks the routing table and sends nothing.
-fn source_address(server: IpAddr) -> Option<IpAddr> {
-    let any: IpAddr =
-        if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { std::net::Ipv6Addr::UNSPECIFIED.into() };
-    let socket = std::net::UdpSocket::bind((any, 0)).ok()?;
-    socket.connect((server, 9)).ok()?;
-    socket.local_addr().ok().map(|address| address.ip())
 }

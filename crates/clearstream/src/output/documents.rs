@@ -5,6 +5,7 @@
 
 use clearstream_schema::{
     all_pairs::AllPairsSummary,
+    config::ConfigFile,
     congestion::CongestionControls,
     diagnosis::Diagnosis,
     event::{ErrorDocument, Event},
@@ -36,6 +37,8 @@ use serde_json::Value;
 use crate::verbs::{
     cc::CcChange,
     compat::Iperf3Document,
+    defaults::DefaultsDocument,
+    deploy::Deployed,
     flow::FlowDocument,
     lab::{LabDown, LabFaults, LabList, LabState},
     pair::{Client, PairingChange},
@@ -116,6 +119,8 @@ documents! {
     "clearstream.confirmed" 1 Added Confirmed;
     "clearstream.congestion-control-change" 1 Added CcChange<'_>;
     "clearstream.congestion-controls" 1 Added CongestionControls;
+    "clearstream.defaults" 1 Added DefaultsDocument;
+    "clearstream.deployed" 1 Added Deployed;
     "clearstream.diagnosis" 1 Own Diagnosis;
     "clearstream.error" 1 Own ErrorDocument;
     "clearstream.fabric" 1 Own FabricFile;
@@ -163,6 +168,7 @@ pub fn kept() -> Vec<Published> {
     }
     kept! {
         "clearstream.all-pairs" 1 AllPairsSummary;
+        "clearstream.config" 1 ConfigFile;
         "clearstream.event" 1 Event;
         "clearstream.flow-summary" 1 FlowSummary;
         "clearstream.gateways" 1 GatewaySummary;

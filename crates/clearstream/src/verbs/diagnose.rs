@@ -29,7 +29,7 @@ pub struct DiagnoseArgs {
     #[command(flatten)]
     path: PathArgs,
     /// Diagnose a recorded run alone, without a host
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["host", "budget", "PathArgs", "FlowConfig"])]
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["host", "budget", "PathArgs", "FamilyArgs", "FlowConfig"])]
     from: Option<PathBuf>,
     /// Trial of the run; the one with the highest goodput when absent
     #[arg(long, value_name = "NUMBER", requires = "from")]

@@ -283,8 +283,8 @@ fn describe(lab: &RunningLab) -> String {
         vec![
             end(0),
             end(1),
-            link.delay.to_string(),
-            link.jitter.to_string(),
+            time(link.delay.0),
+            time(link.jitter.0),
             format!("{} %", link.loss_ratio * 100.0),
             or_dash(link.rate),
             link.mtu.to_string(),

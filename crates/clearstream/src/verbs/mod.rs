@@ -3,6 +3,8 @@
 pub mod cc;
 pub mod compat;
 pub mod completions;
+pub mod defaults;
+pub mod deploy;
 pub mod diagnose;
 pub mod flow;
 pub mod improve;
@@ -87,6 +89,10 @@ pub enum Verb {
     /// Make, list and revoke pairings for `serve`
     #[command(subcommand)]
     Pair(pair::PairVerb),
+    /// Copy this program to another host by ssh, and check that it works there
+    Deploy(deploy::DeployArgs),
+    /// Show the file of defaults, and which of its options calls to a host get
+    Defaults(defaults::DefaultsArgs),
     /// Print completions for a shell, or write the manual pages
     Completions(completions::CompletionsArgs),
     /// Act on this host for a controller, on standard input and output
@@ -114,6 +120,8 @@ impl Verb {
             Self::Rdma(verb) => verb.run(out),
             Self::Serve(args) => args.run(out),
             Self::Pair(verb) => verb.run(out),
+            Self::Deploy(args) => args.run(out),
+            Self::Defaults(args) => args.run(out),
             Self::Completions(args) => args.run(out),
             Self::Agent => {
                 out.without_document("an agent")?;

@@ -122,7 +122,7 @@ pub struct PortsArgs {
     #[arg(long, short = 'P', value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     flows: u32,
     /// Port that the receiver listens on
-    #[arg(long, value_name = "PORT", default_value_t = steering::DEFAULT_PORT)]
+    #[arg(long, short = 'p', visible_alias = "destination-port", value_name = "PORT", default_value_t = steering::DEFAULT_PORT, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
     /// Protocol of the flows
     #[arg(long, value_enum, default_value_t = Protocol::Tcp)]

@@ -114,7 +114,7 @@ fn measuring() -> Vec<Sample> {
             server: nobody,
             config: MessageConfig::default(),
         }),
-        Sample::of(rdma::Serve { address: HERE, cookie: Some(cookie()), peer }),
+        Sample::of(rdma::Serve { address: HERE, port: None, cookie: Some(cookie()), peer }),
         Sample::of(measure),
         Sample::of(rdma::TimeVerbs { server: Some(nobody), cookie: cookie(), config: connects }),
         Sample::of(rdma::Stop {}),

@@ -30,7 +30,7 @@ pub enum SessionEnd {
     #[error("nothing was heard for {} seconds", super::SILENCE.as_secs())]
     Silence,
     /// No `Hello` came in time.
-    #[error("no greeting came in time")]
+    #[error("no agent answered in time")]
     NoHello,
     /// The two programs speak different major versions.
     #[error("{0}")]

@@ -120,6 +120,7 @@ pub fn own_hello() -> Hello {
         minor: PROTOCOL_MINOR,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         host: clearstream_sys::process::host_name(),
+        ssh_address: None,
     }
 }
 
@@ -148,6 +149,16 @@ impl Session {
         };
         session.say(&Message::Hello(hello), now);
         session
+    }
+
+    /// Skips text in front of the peer's `Hello`, such as a remote shell's start-up files print.
+    pub fn skip_text(&mut self) {
+        self.decoder.skip_text();
+    }
+
+    /// First line of the text that was skipped, if there was any.
+    pub fn skipped_text(&self) -> Option<String> {
+        self.decoder.skipped_text()
     }
 
     /// What the other side said of itself.
@@ -190,6 +201,13 @@ impl Session {
     /// Reading or writing has failed.
     pub fn feed_error(&mut self, reason: String) {
         self.end.get_or_insert(SessionEnd::Transport(reason));
+    }
+
+    /// Ends the session as at the deadline of the peer's `Hello`, unless that has come.
+    pub fn give_up(&mut self, now: Instant) {
+        if self.peer.is_none() && self.end.is_none() {
+            self.fail(SessionEnd::NoHello, now);
+        }
     }
 
     /// Lets time pass: says `KeepAlive` when due and notices silence.

@@ -22,7 +22,7 @@ use super::{
 use crate::{
     error::{PeerError, StartCause},
     pairing::{Pairing, identity::CERTIFICATE_NAME},
-    peer::{OnWait, Peer},
+    peer::{OnWait, Opening, Peer},
     session::HELLO_TIMEOUT,
 };
 
@@ -118,7 +118,7 @@ fn attempt_once(
     // With TLS 1.3 the client is done before the server has looked at its
     // certificate: a refusal arrives as the answer to our `Hello`, and so does
     // the end of a connection that was displaced at that moment.
-    Peer::open(name.clone(), String::new(), transport, None, HELLO_TIMEOUT, on_wait).map_err(|error| {
+    Peer::open(name.clone(), transport, HELLO_TIMEOUT, Opening::default(), on_wait).map_err(|error| {
         let fault = fault.lock().unwrap_or_else(PoisonError::into_inner).take();
         fault.map_or(error, |fault| explain(&name, HandshakeError::Tls(fault)))
     })

@@ -127,7 +127,10 @@ pub(super) fn split(connection: Connection, socket: TcpStream) -> io::Result<(Tr
     };
     let closer = Transport::closer(socket.try_clone()?);
     let writer = Writer { connection, socket };
-    Ok((Transport { reader: Box::new(reader), writer: Box::new(writer), close: closer }, fault))
+    Ok((
+        Transport { reader: Box::new(reader), writer: Box::new(writer), close: closer, skips_text: false },
+        fault,
+    ))
 }
 
 type Shared = Arc<Mutex<Connection>>;

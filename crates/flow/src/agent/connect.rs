@@ -81,8 +81,8 @@ pub(super) fn reach(config: &FlowConfig, server: SocketAddr, part: Part, flow: u
                 thread::sleep(Duration::from_millis(100));
             }
             Err(error) => {
-                let message = format!("flow {flow}: no connection to {server}: {error}");
-                return Err(failure(open::connect_kind(&error), message));
+                let what = format!("flow {flow}: no connection to {server}");
+                return Err(Failure::of_connect(&what, "TCP", &error));
             }
         }
     }

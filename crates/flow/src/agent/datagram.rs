@@ -130,7 +130,7 @@ pub(super) fn connect_all(
             let socket = open::open(config, server.ip(), part)?;
             open::bind_client(&socket, server, config, flow)?;
             socket.connect(&server.into()).map_err(|error| {
-                failure(open::connect_kind(&error), format!("flow {flow}: no path to {server}: {error}"))
+                Failure::of_connect(&format!("flow {flow}: no path to {server}"), "UDP", &error)
             })?;
             socket.set_read_timeout(Some(REPEAT)).map_err(internal)?;
             introduce(&socket, server, secret, flow)?;
@@ -153,11 +153,11 @@ fn introduce(mut socket: &Socket, server: SocketAddr, secret: Secret, flow: u32)
                     ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
                 ) => {}
             Err(error) => {
-                let message = format!("flow {flow}: {server} cannot be reached over UDP: {error}");
-                return Err(failure(open::connect_kind(&error), message));
+                let what = format!("flow {flow}: {server} cannot be reached over UDP");
+                return Err(Failure::of_connect(&what, "UDP", &error));
             }
         }
     }
-    let message = format!("flow {flow}: {server} does not answer over UDP: does a firewall drop it?");
-    Err(failure(FailureKind::Connection, message))
+    let silent = io::Error::from(ErrorKind::TimedOut);
+    Err(Failure::of_connect(&format!("flow {flow}: {server} does not answer over UDP"), "UDP", &silent))
 }

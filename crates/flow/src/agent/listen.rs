@@ -10,7 +10,7 @@ use std::{
 
 use clearstream_schema::{
     control::{Failure, FailureKind},
-    failure::limit,
+    failure::{firewall_advice, limit},
     flow::FlowConfig,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -66,7 +66,7 @@ impl Listener {
             ErrorKind::AddrInUse => failure(
                 FailureKind::InUse,
                 format!(
-                    "port {} is in use on this host: choose another destination-port",
+                    "port {} is in use on this host: choose another one with --port",
                     config.destination_port.unwrap_or(0)
                 ),
             ),
@@ -94,10 +94,10 @@ impl Listener {
                 return Err(failure(
                     FailureKind::Connection,
                     format!(
-                        "{connected} of {} flows were connected within {} s: is the data port reachable \
-                         through firewalls (choose it with destination-port)?",
+                        "{connected} of {} flows were connected within {} s; {}",
                         self.flows.len(),
-                        CONNECT_PATIENCE.as_secs()
+                        CONNECT_PATIENCE.as_secs(),
+                        firewall_advice("TCP")
                     ),
                 ));
             }

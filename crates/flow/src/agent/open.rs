@@ -38,21 +38,6 @@ fn step<'a>(what: &'a str) -> impl Fn(io::Error) -> Failure + 'a {
     move |error| Failure::of_system(what, &error)
 }
 
-/// Kind of failure of a connection that never came about: that the network
-/// does not lead there is not the end of a peer (connect(2); EACCES and EINVAL
-/// are routes of type prohibit and blackhole, ip-route(8)).
-pub(super) fn connect_kind(error: &io::Error) -> FailureKind {
-    match error.kind() {
-        io::ErrorKind::NetworkUnreachable
-        | io::ErrorKind::HostUnreachable
-        | io::ErrorKind::NetworkDown
-        | io::ErrorKind::TimedOut
-        | io::ErrorKind::PermissionDenied
-        | io::ErrorKind::InvalidInput => FailureKind::Unreachable,
-        _ => FailureKind::Connection,
-    }
-}
-
 /// A socket for `peer_family`, not yet bound.
 pub(super) fn open(config: &FlowConfig, family: IpAddr, part: Part) -> Result<Socket, Failure> {
     let domain = if family.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
@@ -227,9 +212,9 @@ pub(super) fn bind_server(
     match socket.bind(&wanted.into()) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
-            bind(socket, SocketAddr::new(any, port), None, "destination-port")?;
+            bind(socket, SocketAddr::new(any, port), None, "port (--port)")?;
         }
-        Err(_) => bind(socket, wanted, None, "destination-port")?,
+        Err(_) => bind(socket, wanted, None, "port (--port)")?,
     }
     local_address(socket)
 }

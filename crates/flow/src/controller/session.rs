@@ -160,7 +160,8 @@ impl<'a> Session<'a> {
                     return Some(self.failed(Side::Server, failure, None));
                 }
                 Ok(_) => {}
-                Err(_) => return None,
+                // What the client saw is a consequence.
+                Err(error) => return Some(error.into()),
             }
         }
         None

@@ -9,7 +9,7 @@ use std::{
 
 use clearstream_schema::{
     control::{Failure, FailureKind},
-    failure::limit,
+    failure::{firewall_advice, limit},
     message::MessageConfig,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -82,10 +82,8 @@ impl Listener {
                 return Ok(Some(socket));
             }
         }
-        let message = format!(
-            "no client connected within {} s: is the data port reachable through firewalls (choose it with port)?",
-            CLIENT_TIMEOUT.as_secs()
-        );
+        let message =
+            format!("no client connected within {} s; {}", CLIENT_TIMEOUT.as_secs(), firewall_advice("TCP"));
         Err(failure(FailureKind::Connection, message))
     }
 
@@ -166,18 +164,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The client's side: connects and waits until the server has admitted it.
 pub(super) fn connect(config: &MessageConfig, server: SocketAddr, secret: Secret) -> Result<Socket, Failure> {
     let mut socket = socket::open(config, server.ip())?;
-    socket.connect_timeout(&server.into(), CONNECT_TIMEOUT).map_err(|error| {
-        let kind = match error.kind() {
-            ErrorKind::NetworkUnreachable
-            | ErrorKind::HostUnreachable
-            | ErrorKind::NetworkDown
-            | ErrorKind::TimedOut
-            | ErrorKind::PermissionDenied
-            | ErrorKind::InvalidInput => FailureKind::Unreachable,
-            _ => FailureKind::Connection,
-        };
-        failure(kind, format!("no connection to {server}: {error}"))
-    })?;
+    socket
+        .connect_timeout(&server.into(), CONNECT_TIMEOUT)
+        .map_err(|error| Failure::of_connect(&format!("no connection to {server}"), "TCP", &error))?;
     let lost = |error: io::Error| {
         let message = match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => {
@@ -265,7 +254,7 @@ mod tests {
         assert!(failure.message.contains("closed the connection"), "{failure}");
         greeting.join().unwrap();
         let failure = connect(&config, address, secret()).unwrap_err();
-        assert_eq!(failure.kind, FailureKind::Connection);
+        assert_eq!(failure.kind, FailureKind::Unreachable);
         assert!(failure.message.contains("no connection to"), "{failure}");
     }
 }

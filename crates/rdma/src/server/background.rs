@@ -1,7 +1,7 @@
 //! A server in a thread, for the measurements of one peer: what an agent opens.
 
 use std::{
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -21,13 +21,13 @@ pub struct BackgroundServer {
 }
 
 impl BackgroundServer {
-    /// Listens on a free port of the address, for one peer.
+    /// Listens on the address, at a free port where it says 0, for one peer.
     ///
     /// # Errors
-    /// An address that is not this host's.
-    pub fn open(address: IpAddr, expected: ExpectedPeer) -> Result<Self, RdmaError> {
+    /// An address that is not this host's, or a port that is taken.
+    pub fn open(address: SocketAddr, expected: ExpectedPeer) -> Result<Self, RdmaError> {
         let options = ServerOptions { ping: PingOptions::default(), measurements: true, once: false };
-        let server = Server::bind(SocketAddr::new(address, 0), options)?.expecting(expected);
+        let server = Server::bind(address, options)?.expecting(expected);
         let stop = Arc::new(AtomicBool::new(false));
         let (address, is_stopped) = (server.local_address(), Arc::clone(&stop));
         let thread = std::thread::Builder::new()

@@ -44,4 +44,4 @@ pub use error::WatchError;
 pub use notify::ServiceManager;
 pub use run::{WatchConfig, run};
 pub use setup::{ProbeLoad, WatchedGateway, WatchedWay, ways};
-pub use unit::unit;
+pub use unit::{command_line, unit};

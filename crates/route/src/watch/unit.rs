@@ -4,9 +4,7 @@
 /// when the network is there, is restarted when it dies or hangs, and may do
 /// nothing but what a watch needs.
 pub fn unit(program: &str, arguments: &[String], fabric: &str) -> String {
-    let words: Vec<String> =
-        std::iter::once(program).chain(arguments.iter().map(String::as_str)).map(quoted).collect();
-    let command = words.join(" ");
+    let command = command_line(program, arguments);
     format!(
         "\
 [Unit]
@@ -39,6 +37,13 @@ MemoryMax=256M
 WantedBy=multi-user.target
 "
     )
+}
+
+/// A program and its arguments as a value of `ExecStart=`.
+pub fn command_line(program: &str, arguments: &[String]) -> String {
+    let words: Vec<String> =
+        std::iter::once(program).chain(arguments.iter().map(String::as_str)).map(quoted).collect();
+    words.join(" ")
 }
 
 /// A word of `ExecStart=` (systemd.service(5), command lines): `%` begins a

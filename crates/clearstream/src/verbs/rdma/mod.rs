@@ -4,7 +4,7 @@ mod ping;
 mod serve;
 mod transfer;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use clap::Subcommand;
 use clearstream_control::{Peer, encoding};
@@ -12,7 +12,7 @@ use clearstream_rdma::{Cookie, calls::Serve};
 use clearstream_schema::rdma::RdmaOperation;
 
 use crate::{
-    endpoints::{agent_command, resolve},
+    endpoints::{FamilyArgs, agent_command, resolve},
     exit::CommandError,
     output::Output,
 };
@@ -52,8 +52,8 @@ impl RdmaVerb {
 struct TargetArgs {
     /// The far end, a name or ADDRESS[:PORT], where `clearstream rdma serve` listens
     host: Option<String>,
-    /// Port of the far end: 7174 when absent, and 18515 with --perftest
-    #[arg(long, short = 'p', value_name = "PORT")]
+    /// Port of the far end (default: 7174, 18515 with --perftest, any free one with --to)
+    #[arg(long, short = 'p', visible_alias = "destination-port", value_name = "PORT")]
     port: Option<u16>,
     /// Start a far end on this host, for this one time
     #[arg(long, conflicts_with = "host")]
@@ -71,13 +71,13 @@ struct Target {
 
 impl TargetArgs {
     /// Resolves the address, or starts the server of `--local`.
-    fn find(&self, default_port: u16) -> Result<Target, CommandError> {
+    fn find(&self, default_port: u16, family: FamilyArgs) -> Result<Target, CommandError> {
         match (&self.host, self.local) {
             (Some(host), _) => {
-                let address = resolve(host, self.port.unwrap_or(default_port))?;
+                let address = resolve(host, self.port.unwrap_or(default_port), family)?;
                 Ok(Target { address, cookie: None, _agent: None })
             }
-            (None, true) => start_local_server(),
+            (None, true) => start_local_server(self.port, family.loopback()),
             (None, false) => Err(CommandError::usage(
                 "name the far end, where `clearstream rdma serve` listens, or say --local for one on this host",
             )),
@@ -86,11 +86,10 @@ impl TargetArgs {
 }
 
 /// Starts an agent with a server on loopback.
-fn start_local_server() -> Result<Target, CommandError> {
+fn start_local_server(port: Option<u16>, address: IpAddr) -> Result<Target, CommandError> {
     let mut agent = clearstream_control::spawn(agent_command()?, "far end")?;
-    let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let cookie: Cookie = rand::random();
     let named = clearstream_schema::control::Cookie(encoding::hex(&cookie));
-    let listening = agent.call(&Serve { address, cookie: Some(named), peer: Some(address) })?;
+    let listening = agent.call(&Serve { address, port, cookie: Some(named), peer: Some(address) })?;
     Ok(Target { address: listening.address, cookie: Some(cookie), _agent: Some(agent) })
 }

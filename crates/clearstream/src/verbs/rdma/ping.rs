@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use super::{TargetArgs, serve::serve};
 use crate::{
+    endpoints::FamilyArgs,
     exit::CommandError,
     interrupt,
     output::{self, Output, Paint, rdma},
@@ -26,9 +27,11 @@ pub struct PingArgs {
     #[command(flatten)]
     target: TargetArgs,
     #[command(flatten)]
+    family: FamilyArgs,
+    #[command(flatten)]
     config: PingConfig,
     /// Be the server: rping clients and ours may come, one after the other or at once
-    #[arg(long, conflicts_with_all = ["host", "local", "json", "json_stream", "interval", "revision", "no_crc"])]
+    #[arg(long, conflicts_with_all = ["host", "local", "ipv4", "ipv6", "json", "json_stream", "interval", "revision", "no_crc"])]
     serve: bool,
     /// Address to listen on with --serve; loopback when absent
     #[arg(long, short = 'a', value_name = "ADDRESS")]
@@ -72,7 +75,7 @@ impl PingArgs {
             return Err(CommandError::usage("--listen and --once are for a server: say --serve too"));
         }
         let stop = interrupt::stop_flag()?;
-        let target = self.target.find(rping::PORT)?;
+        let target = self.target.find(rping::PORT, self.family)?;
         let mut view = View::new(&self.config, self.verbose, out);
         let summary = rping::ping(target.address, target.cookie, &self.config, &stop, |number, round| {
             view.show(number, round);

@@ -32,7 +32,7 @@ pub struct TransferArgs {
     #[command(flatten)]
     target: TargetArgs,
     /// Start both ends by agents: here, and on this host as ssh knows it, `localhost`, or ADDRESS[:PORT] with --pairing
-    #[arg(long, value_name = "HOST", conflicts_with_all = ["TargetArgs", "lab", "perftest"])]
+    #[arg(long, value_name = "HOST", conflicts_with_all = ["host", "local", "lab", "perftest"])]
     to: Option<String>,
     #[command(flatten)]
     path: PathArgs,
@@ -82,7 +82,7 @@ impl TransferArgs {
     ) -> Result<RdmaSummary, CommandError> {
         let mut ends = Endpoints::open(self.to.as_deref(), &self.path)?;
         let mut hosts = ends.hosts()?;
-        let mut agents = Agents::of(&mut hosts)?;
+        let mut agents = Agents { port: self.target.port, ..Agents::of(&mut hosts)? };
         let mut view = View::new(operation, &self.config, out);
         let mut watch = |progress: &Progress| {
             if let Some(event) = progress.event() {
@@ -112,7 +112,7 @@ impl TransferArgs {
         } else {
             rping::PORT
         };
-        let Target { address, cookie, _agent } = self.target.find(port)?;
+        let Target { address, cookie, _agent } = self.target.find(port, self.path.family)?;
         let mut view = View::new(operation, &config, out);
         let mut watch = |event: Event<'_>| view.show(&event);
         let summary = if config.perftest {

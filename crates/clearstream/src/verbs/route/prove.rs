@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use clearstream_control::{Peer, ssh_command};
+use clearstream_control::Peer;
 use clearstream_lab::RunningLab;
 use clearstream_route::{
     fabric,
@@ -20,7 +20,7 @@ use clearstream_schema::{
 };
 
 use crate::{
-    endpoints::agent_command,
+    endpoints::{FamilyArgs, agent_command, ssh_agent},
     exit::CommandError,
     interrupt,
     output::{Output, Paint, proof},
@@ -130,11 +130,10 @@ impl ProveArgs {
     }
 
     fn agent(&self, lab: Option<&RunningLab>, host: &str) -> Result<Peer, CommandError> {
-        let command = match lab {
-            Some(lab) => lab.command(host, agent_command()?)?,
-            None => ssh_command(host, &self.remote_program, &self.ssh_options),
-        };
-        Ok(clearstream_control::spawn(command, host)?)
+        match lab {
+            Some(lab) => Ok(clearstream_control::spawn(lab.command(host, agent_command()?)?, host)?),
+            None => ssh_agent(host, host, &self.remote_program, &self.ssh_options, FamilyArgs::default()),
+        }
     }
 }
 

@@ -57,16 +57,16 @@ impl RevertArgs {
         let options = Options::live()?;
         let journal = match self.journal {
             Some(journal) => journal,
-            None => newest(&options)?,
+            None => newest(&options, "reverted")?,
         };
         revert_and_print(&journal, self.allowed, &options, out)
     }
 }
 
-/// The newest journal with routes that can be put back here.
-pub(super) fn newest(options: &Options) -> Result<String, CommandError> {
+/// The newest journal with routes that is applied here, to be `reverted` or `verified`.
+pub(super) fn newest(options: &Options, what: &str) -> Result<String, CommandError> {
     let has_routes = |journal: &str| {
         plan_of(journal, options).is_ok_and(|plan| plan.steps.iter().any(|step| step.setting.may_be_absent()))
     };
-    newest_with(options, "no routes are", has_routes)
+    newest_with(options, "no routes are", what, has_routes)
 }

@@ -30,7 +30,7 @@ impl VerifyArgs {
         let options = Options::live()?;
         let verification = match &self.fabric {
             Some(fabric) => self.against(fabric)?,
-            None => verify(&plan_of(&newest(&options)?, &options)?, &options)?,
+            None => verify(&plan_of(&newest(&options, "verified")?, &options)?, &options)?,
         };
         out.result(&verification, || tune::verification(&verification))?;
         if out.is_human() {

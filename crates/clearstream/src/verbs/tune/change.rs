@@ -147,7 +147,7 @@ impl VerifyArgs {
             // No file, and a name that can be no journal's: a file was meant.
             Some(path) if path.components().count() > 1 || path.extension().is_some() => read_plan(path),
             Some(name) => Ok(plan_of(&name.to_string_lossy(), options)?),
-            None => Ok(plan_of(&newest(options)?, options)?),
+            None => Ok(plan_of(&newest_for(options, "verified")?, options)?),
         }
     }
 
@@ -207,14 +207,20 @@ pub(in crate::verbs) fn revert_and_print(
 }
 
 fn newest(options: &Options) -> Result<String, CommandError> {
-    newest_with(options, "nothing is", |_| true)
+    newest_for(options, "reverted")
+}
+
+/// The newest journal that is applied here, to be `verified` or `reverted`.
+fn newest_for(options: &Options, what: &str) -> Result<String, CommandError> {
+    newest_with(options, "nothing is", what, |_| true)
 }
 
 /// The newest journal that can be put back here, of those that are wanted;
-/// `none` begins the sentence that says there is none: "nothing is".
+/// `none` begins the sentence that says there is none: "nothing is", and `what` ends it: "reverted".
 pub(in crate::verbs) fn newest_with(
     options: &Options,
     none: &str,
+    what: &str,
     wanted: impl Fn(&str) -> bool,
 ) -> Result<String, CommandError> {
     for JournalEntry { journal, state, .. } in history(options)?.into_iter().rev().filter(|entry| entry.here)
@@ -230,7 +236,7 @@ pub(in crate::verbs) fn newest_with(
         }
     }
     Err(CommandError::Usage(format!(
-        "{none} applied here that could be put back: clearstream tune history lists all journals"
+        "{none} applied here that could be {what}: clearstream tune history lists all journals"
     )))
 }
 

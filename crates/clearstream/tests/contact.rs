@@ -1,0 +1,293 @@
+//! First contact with another host as a person makes it: through a real sshd in a host of a
+//! lab, with aliases, families, banners, hangs, firewalls, and no program there yet.
+#![allow(clippy::unwrap_used, reason = "a test may end by panic")]
+
+mod common;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use common::{Lab, Run, clearstream, eventually, finish, program, run};
+use serde_json::Value;
+
+/// A flow that is over soon.
+const QUICK: [&str; 5] = ["-t", "300ms", "--warm-up", "0s", "--json"];
+
+/// A lab of two hosts, `here` and `there`, with an sshd in `there`.
+struct World {
+    sshd: Child,
+    lab: Lab,
+    folder: tempfile::TempDir,
+}
+
+impl World {
+    /// `options` are further ones of sshd_config(5).
+    fn new(name: &str, options: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let lab = Lab::of_two_hosts(folder.path(), name);
+        for key in ["host", "user"] {
+            let mut keygen = Command::new("ssh-keygen");
+            keygen.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(folder.path().join(key));
+            assert!(keygen.status().expect("openssh-client is installed").success());
+        }
+        // sshd(8) wants it; Debian makes it when the machine starts.
+        fs::create_dir_all("/run/sshd").unwrap();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let mut command = clearstream(&["lab", "exec", name, "there", "--"]);
+        command.args(["/usr/sbin/sshd", "-D", "-e", "-f", "/dev/null", "-h", &path("host")]);
+        command.args(["-o", "PidFile=none", "-o", "StrictModes=no"]);
+        command.args(["-o", &format!("AuthorizedKeysFile={}", path("user.pub"))]);
+        for option in options {
+            command.args(["-o", option]);
+        }
+        let sshd = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let config = format!(
+            "Host dtn2\n HostName 10.0.0.2\nHost both\n HostName both.test\nHost far\n HostName nowhere.invalid\n \
+             ProxyCommand ssh -F {} -W 10.0.0.2:22 dtn2\nHost *\n User root\n IdentityFile {}\n IdentitiesOnly yes\n \
+             UserKnownHostsFile /dev/null\n StrictHostKeyChecking no\n BatchMode yes\n",
+            path("ssh_config"),
+            path("user")
+        );
+        fs::write(path("ssh_config"), config).unwrap();
+        let world = Self { sshd, lab, folder };
+        // The lab's own file: a name of both families.
+        world.tool("here", "printf '10.0.0.2 both.test\\nfd00::2 both.test\\n' >> /etc/hosts");
+        eventually(Duration::from_secs(20), "sshd listens", || {
+            let sockets = world.exec("there", &["ss", "-ltn"]);
+            sockets.stdout.lines().filter(|line| line.contains(":22 ")).count() == 2
+        });
+        world
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn exec(&self, host: &str, words: &[&str]) -> Run {
+        run(&[&["lab", "exec", &self.lab.0, host, "--"], words].concat())
+    }
+
+    fn tool(&self, host: &str, script: &str) {
+        self.exec(host, &["sh", "-c", script]).ok();
+    }
+
+    /// The program in `here`, still without its ssh options.
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = clearstream(&["lab", "exec", &self.lab.0, "here", "--"]);
+        command.arg(program()).args(words).env("CLEARSTREAM_CONFIG", "");
+        command
+    }
+
+    fn ssh_option(&self) -> String {
+        format!("--ssh-option=-F{}", self.path("ssh_config").display())
+    }
+
+    /// The program in `here`, with what it needs to find this sshd and itself there.
+    fn run(&self, words: &[&str]) -> Run {
+        let remote = format!("--remote-program={}", program().display());
+        let mut command = self.command(words);
+        command.args([&self.ssh_option(), &remote]);
+        finish(command.spawn().unwrap(), Duration::from_secs(90))
+    }
+
+    /// Lets nothing reach `there` but ssh and this port, as many sites do.
+    fn firewall(&self, port: u16) {
+        let rules = format!(
+            "table inet site {{ chain input {{ type filter hook input priority 0; policy accept; \
+             tcp flags & (syn | ack) == syn tcp dport != {{ 22, {port} }} drop; \
+             udp sport != {port} udp dport != {port} drop; }} }}\n"
+        );
+        let path = self.path("rules.nft");
+        fs::write(&path, rules).unwrap();
+        self.exec("there", &["nft", "-f", path.to_str().unwrap()]).ok();
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = self.sshd.kill();
+        let _ = self.sshd.wait();
+    }
+}
+
+/// Where the probes of a run went.
+fn probed(run: &Run) -> Value {
+    run.json()["directions"][0]["to_address"].clone()
+}
+
+#[test]
+fn root_aliases_brackets_and_jump_hosts_lead_to_the_data() {
+    let world = World::new("e2e-alias", &[]);
+    let probe = |host: &str| world.run(&["probe", host, "-c", "3", "--json"]);
+    for host in ["dtn2", "root@dtn2", "10.0.0.2"] {
+        assert_eq!(probed(&probe(host)), "10.0.0.2", "{host}");
+    }
+    for host in ["[fd00::2]", "root@[fd00::2]:22", "fd00::2"] {
+        assert_eq!(probed(&probe(host)), "fd00::2", "{host}");
+    }
+    world.run(&[&["flow", "dtn2"], QUICK.as_slice()].concat()).json();
+    // ssh has no address of its own behind a proxy, and the name means nothing here: what
+    // sshd there reports does.
+    assert_eq!(probed(&probe("far")), "10.0.0.2");
+}
+
+#[test]
+fn root_a_family_is_chosen_for_control_and_data() {
+    let world = World::new("e2e-family", &[]);
+    for (option, address) in [("-4", "10.0.0.2"), ("-6", "fd00::2"), ("--ipv6", "fd00::2")] {
+        assert_eq!(probed(&world.run(&["probe", "both", option, "-c", "3", "--json"])), address);
+    }
+    world.run(&["probe", "10.0.0.2", "-6"]).refused_with(3);
+    world.run(&["probe", "dtn2", "-6", "--address", "10.0.0.2"]).refused(2, &["-6", "10.0.0.2"]);
+    world.run(&["probe", "dtn2", "-4", "-6"]).refused_by_usage("--ipv6");
+    let local = |option| probed(&run(&["probe", "localhost", option, "-c", "3", "--json"]));
+    assert_eq!((local("-4"), local("-6")), ("127.0.0.1".into(), "::1".into()));
+    let lab = probed(&run(&["probe", "--lab", &world.lab.0, "-6", "-c", "3", "--json"]));
+    assert_eq!(lab, "fd00::2");
+}
+
+#[test]
+fn root_a_firewall_is_named_with_the_option_that_helps() {
+    let world = World::new("e2e-firewall", &[]);
+    world.firewall(5201);
+    let quick_messages = ["message", "--to", "dtn2", "--sizes", "64B", "--duration", "20ms", "--json"];
+    let quick_writes = ["rdma", "write", "--to", "dtn2", "--size", "64", "--iterations", "50", "--json"];
+    let calls: [Vec<&str>; 5] = [
+        [&["flow", "dtn2"], QUICK.as_slice()].concat(),
+        [&["flow", "dtn2", "--protocol", "udp"], QUICK.as_slice()].concat(),
+        vec!["probe", "dtn2", "-c", "3", "--json"],
+        quick_messages.to_vec(),
+        quick_writes.to_vec(),
+    ];
+    for call in calls {
+        world.run(&call).refused(3, &["firewall", "--port"]);
+        world.run(&[call.as_slice(), &["--port", "5201"]].concat()).json();
+        // The names that the option had.
+        world.run(&[call.as_slice(), &["--destination-port", "5201"]].concat()).json();
+    }
+    // A diagnosis has its probe through the same port.
+    let words = ["diagnose", "dtn2", "-p", "5201", "--budget", "4s", "-t", "1s", "--json"];
+    let diagnosis = world.run(&words).json();
+    assert!(!diagnosis.to_string().contains("probe-failed"), "{diagnosis:#}");
+}
+
+#[test]
+fn root_a_login_banner_is_skipped_and_named() {
+    let banner =
+        "ForceCommand=echo 'Welcome to dtn2!'; echo; echo 'have fun'; eval \"$SSH_ORIGINAL_COMMAND\"";
+    let world = World::new("e2e-banner", &[banner]);
+    let flow = world.run(&[&["flow", "dtn2"], QUICK.as_slice()].concat());
+    flow.json();
+    assert!(flow.stderr.contains("dtn2") && flow.stderr.contains("\"Welcome to dtn2!\""), "{}", flow.stderr);
+}
+
+#[test]
+fn root_text_in_place_of_an_agent_is_shown() {
+    let world = World::new("e2e-text", &["ForceCommand=echo 'This account is for sftp'"]);
+    let flow = world.run(&["flow", "dtn2"]);
+    flow.refused(3, &["This account is for sftp", "ssh dtn2 true"]);
+}
+
+/// A home on a file server that is away, for instance: 30 s, and a line after 2 s.
+#[test]
+fn root_a_host_that_hangs_after_the_login_is_reported_and_given_up() {
+    let world = World::new("e2e-hang", &["ForceCommand=exec sleep 600"]);
+    let flow = world.run(&["flow", "dtn2"]);
+    flow.refused(3, &["no agent answered"]);
+    assert!(flow.stderr.contains("connected to dtn2, waiting for its agent"), "{}", flow.stderr);
+}
+
+/// A home of its own: nothing of this machine's is touched.
+fn world_with_home(name: &str) -> (World, tempfile::TempDir) {
+    let home = tempfile::tempdir().unwrap();
+    let environment = format!("SetEnv=HOME={} PATH=/usr/bin:/bin", home.path().display());
+    (World::new(name, &[&environment]), home)
+}
+
+#[test]
+fn root_a_host_without_the_program_gets_it_by_deploy() {
+    let (world, home) = world_with_home("e2e-deploy");
+    let bare = |words: &[&str]| {
+        let mut command = world.command(words);
+        command.arg(world.ssh_option());
+        finish(command.spawn().unwrap(), Duration::from_secs(120))
+    };
+    bare(&["flow", "dtn2"]).refused(5, &["clearstream deploy dtn2", "--remote-program"]);
+    let deployed = bare(&["deploy", "dtn2", "--json"]).json();
+    let place = home.path().join(".local/bin/clearstream");
+    assert_eq!(deployed["path"], place.to_str().unwrap());
+    assert_eq!(deployed["version"], format!("clearstream {}", env!("CARGO_PKG_VERSION")));
+    assert_eq!((&deployed["copied"], &deployed["found_by_name"]), (&true.into(), &true.into()));
+    let sum = Command::new("sha256sum").arg(&place).output().unwrap();
+    let sum = String::from_utf8(sum.stdout).unwrap();
+    assert_eq!(deployed["sha256"], sum.split_whitespace().next().unwrap());
+    assert_eq!(fs::read(&place).unwrap(), fs::read(program()).unwrap());
+    bare(&[&["flow", "dtn2"], QUICK.as_slice()].concat()).json();
+    // A second time there is nothing to do.
+    let again = bare(&["deploy", "dtn2"]);
+    assert!(again.ok().contains("has it already"), "{}", again.stdout);
+    // Another machine's program, and what is none.
+    let other = world.path("other");
+    let mut bytes = fs::read("/bin/sh").unwrap();
+    bytes[18] = if bytes[18] == 22 { 62 } else { 22 };
+    fs::write(&other, bytes).unwrap();
+    bare(&["deploy", "dtn2", "--program", other.to_str().unwrap()]).refused(5, &["s390x", "--program"]);
+    let text = world.path("ssh_config");
+    bare(&["deploy", "dtn2", "--program", text.to_str().unwrap()]).refused(2, &["is no program"]);
+    assert_eq!(fs::read(&place).unwrap(), fs::read(program()).unwrap(), "still the same");
+    // A folder that cannot be made.
+    bare(&["deploy", "dtn2", "--remote-program", "/proc/none/clearstream"]).refused(7, &["/proc/none"]);
+}
+
+fn write_config(path: &Path, text: &str) {
+    fs::write(path, format!("schema = \"clearstream.config\"\nversion = 1\n{text}")).unwrap();
+}
+
+#[test]
+fn root_the_file_of_defaults_has_what_every_call_would_repeat() {
+    let world = World::new("e2e-defaults", &[]);
+    world.firewall(5201);
+    let path = world.path("config.toml");
+    let with_file = |words: &[&str]| {
+        let mut command = world.command(words);
+        command.env("CLEARSTREAM_CONFIG", &path);
+        finish(command.spawn().unwrap(), Duration::from_secs(60))
+    };
+    write_config(
+        &path,
+        &format!(
+            "[defaults]\nport = 1\n[host.dtn2]\nssh-options = [\"-F{}\"]\nremote-program = \"{}\"\nport = 5201\n\
+             [host.dtn2.flow]\nduration = \"300ms\"\nwarm-up = \"0s\"\n",
+            world.path("ssh_config").display(),
+            program().display()
+        ),
+    );
+    let flow = with_file(&["flow", "dtn2", "--json"]);
+    let document = flow.json();
+    assert_eq!(document["summary"]["requested"]["destination-port"], 5201, "{document:#}");
+    assert!(flow.stderr.contains("--port=5201") && flow.stderr.contains("config.toml"), "{}", flow.stderr);
+    // The command line wins, and what has no effect there is left out.
+    with_file(&["probe", "dtn2", "--port", "5202"]).refused(3, &["firewall"]);
+    with_file(&["probe", "localhost", "-c", "3", "--json"]).json();
+    let shown = with_file(&["defaults", "dtn2", "--json"]).json();
+    let of = |option: &str| {
+        let settings = shown["settings"].as_array().unwrap();
+        settings.iter().find(|setting| setting["option"] == option).unwrap_or(&Value::Null).clone()
+    };
+    assert_eq!((&of("port")["value"], &of("port")["host"]), (&5201.into(), &"dtn2".into()));
+    assert_eq!((&of("duration")["verb"], &of("duration")["line"]), (&"flow".into(), &10.into()));
+    // Slips name file, line, key and what was meant.
+    write_config(&path, "[host.dtn2]\nremote-progam = \"x\"\n");
+    with_file(&["flow", "dtn2"])
+        .refused(2, &["config.toml:4: host.dtn2.remote-progam", "did you mean `remote-program`?"]);
+    write_config(&path, "[host.dtn2]\nport = 70000\n");
+    with_file(&["flow", "dtn2"]).refused(2, &["config.toml:4: host.dtn2.port", "70000"]);
+    // Who calls no host is not concerned; a file that is named must be there.
+    with_file(&["lab", "list"]).ok();
+    fs::remove_file(&path).unwrap();
+    with_file(&["flow", "localhost"]).refused(7, &["config.toml"]);
+}
