@@ -2,12 +2,14 @@
 
 use std::{fs, process::Command};
 
+use crate::program;
+
 fn read(path: &str) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
 /// First line that a command prints, on whichever stream.
-fn first_line(program: &str, arguments: &[&str]) -> Option<String> {
+pub(crate) fn first_line(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text).into_owned();
@@ -24,11 +26,15 @@ pub(crate) fn table(rows: &[(&'static str, String)]) -> String {
 pub(crate) fn flow_peers() -> Vec<(&'static str, String)> {
     let version =
         |program, argument| first_line(program, &[argument]).unwrap_or_else(|| "not told".to_owned());
-    vec![
+    let mut rows = vec![
         ("iperf3", version("iperf3", "--version")),
         ("iperf", version("iperf", "-v")),
         ("nuttcp", version("nuttcp", "-V")),
-    ]
+    ];
+    if program::is_in_path("tcp_stream") {
+        rows.push(("neper", version("tcp_stream", "--version")));
+    }
+    rows
 }
 
 /// Rows of key and value.

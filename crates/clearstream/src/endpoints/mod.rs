@@ -1,6 +1,7 @@
 //! From what was typed to hosts with agents and the addresses between them.
 
 mod hosts_file;
+mod names;
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs},
@@ -238,18 +239,19 @@ fn local_agent(name: &str) -> Result<Peer, CommandError> {
 /// The address of a name, or of an address with or without a port.
 pub fn resolve(host: &str, port: u16) -> Result<SocketAddr, CommandError> {
     let fail = |reason: String| CommandError::Unreachable { host: host.to_owned(), reason };
-    let mut found = match host.parse::<SocketAddr>() {
-        Ok(address) => return Ok(address),
-        Err(_)
-            if host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok())
-                && !host.contains("::") =>
-        {
-            host.to_socket_addrs()
-        }
-        Err(_) => (host, port).to_socket_addrs(),
+    if let Ok(address) = host.parse::<SocketAddr>() {
+        return Ok(address);
     }
-    .map_err(|error| fail(error.to_string()))?;
-    found.next().ok_or_else(|| fail("the name has no address".to_owned()))
+    let with_port = host.rsplit_once(':').filter(|_| !host.contains("::"));
+    let with_port = with_port.and_then(|(name, port)| Some((name, port.parse::<u16>().ok()?)));
+    let (name, port) = with_port.unwrap_or((host, port));
+    match (name, port).to_socket_addrs() {
+        Ok(mut found) => found.next().ok_or_else(|| fail("the name has no address".to_owned())),
+        Err(error) => {
+            let known = if names::STATIC { names::by_getent(name) } else { Vec::new() };
+            known.first().map(|address| (*address, port).into()).ok_or_else(|| fail(error.to_string()))
+        }
+    }
 }
 
 /// The name behind an ssh destination: the operator's ssh configuration may

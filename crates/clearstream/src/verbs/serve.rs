@@ -6,6 +6,7 @@ use clearstream_control::{
     pairing,
     tls::{self, Busy, ServeConfig},
 };
+use clearstream_route::watch::ServiceManager;
 
 use crate::{
     agent,
@@ -39,6 +40,11 @@ impl ServeArgs {
         config.on_event = Box::new(|event| output::log(&event.to_string()));
         let server = tls::Server::bind(config)?;
         output::line(&format!("listening on {}; stop with Ctrl-C", server.local_address()))?;
+        // sd_notify(3): a unit with Type=notify, as packages have it.
+        let manager = std::env::var("NOTIFY_SOCKET").ok();
+        if let Some(manager) = ServiceManager::new(manager.as_deref(), None, None) {
+            manager.ready(&format!("listening on {}", server.local_address()));
+        }
         Ok(server.run(&stop, |_| agent::services())?)
     }
 }
