@@ -25,7 +25,7 @@ pub(crate) fn table(rows: &[(&'static str, String)]) -> String {
 /// The versions of the flow engine's peers.
 pub(crate) fn flow_peers() -> Vec<(&'static str, String)> {
     let version =
-        |program, argument| first_line(program, &[argument]).unwrap_or_else(|| "not told".to_owned());
+        |program, argument| first_line(program, &[argument]).unwrap_or_else(|| "unknown".to_owned());
     let mut rows = vec![
         ("iperf3", version("iperf3", "--version")),
         ("iperf", version("iperf", "-v")),
@@ -48,7 +48,7 @@ pub(crate) fn machine() -> Vec<(&'static str, String)> {
     let cores = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
     let cache = read("/sys/devices/system/cpu/cpu0/cache/index3/size");
     let governor = read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
-    let unknown = || "not told".to_owned();
+    let unknown = || "unknown".to_owned();
     let clean = first_line("git", &["status", "--porcelain", "--untracked-files=no"]).is_none();
     let commit = first_line("git", &["rev-parse", "--short=12", "HEAD"]).unwrap_or_else(unknown);
     vec![

@@ -11,8 +11,7 @@ use crate::{
 /// The first minor version with a thread per flow (its release notes of 3.16).
 const THREADED: u32 = 16;
 /// Said on the page where it applies.
-pub(crate) const PROCESSES: &str =
-    "this iperf3 is older than 3.16, whose flows share one thread: with several flows it ran as one process per flow, \
+pub(crate) const PROCESSES: &str = "this iperf3 is older than 3.16, whose flows share one thread: with several flows it ran as one process per flow, \
      and their figures are added.";
 
 /// Whether the one in PATH moves all its flows in one thread; false where
@@ -31,7 +30,8 @@ fn minor_version(line: &str) -> Option<u32> {
 
 /// The receiving end.
 pub(crate) fn server(shape: &Shape) -> Command {
-    let words = |port: u16| vec!["iperf3".to_owned(), "-s".into(), "-1".into(), "-p".into(), port.to_string()];
+    let words =
+        |port: u16| vec!["iperf3".to_owned(), "-s".into(), "-1".into(), "-p".into(), port.to_string()];
     if !shape.splits_iperf3() {
         return command(words(shape.port));
     }
@@ -134,9 +134,10 @@ mod tests {
     fn an_old_one_runs_as_a_process_per_flow() {
         let together = Settings { block_kib: Some(512), pin: Pin::Together, extra: Extra::Nothing };
         let line = shown(&client(together, &shape(2, true)));
-        for part in
-            ["-p 5301 -t 5 -J -l 512K -A 0,0 >$out/0 & ", "-p 5302 -t 5 -J -l 512K -A 1,1 >$out/1 & wait; cat $out/*"]
-        {
+        for part in [
+            "-p 5301 -t 5 -J -l 512K -A 0,0 >$out/0 & ",
+            "-p 5302 -t 5 -J -l 512K -A 1,1 >$out/1 & wait; cat $out/*",
+        ] {
             assert!(line.contains(part), "{line}");
         }
         assert!(!line.contains("-P"));
@@ -144,6 +145,9 @@ mod tests {
         assert!(serving.contains("iperf3 -s -1 -p 5301 & iperf3 -s -1 -p 5302 & wait"), "{serving}");
         // One flow, or one with threads, is one process.
         assert_eq!(shown(&server(&shape(1, true))), "iperf3 -s -1 -p 5301");
-        assert_eq!(shown(&client(Settings::DEFAULT, &shape(2, false))), "iperf3 -c 10.0.0.2 -p 5301 -t 5 -J -P 2");
+        assert_eq!(
+            shown(&client(Settings::DEFAULT, &shape(2, false))),
+            "iperf3 -c 10.0.0.2 -p 5301 -t 5 -J -P 2"
+        );
     }
 }

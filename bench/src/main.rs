@@ -163,9 +163,10 @@ fn main() -> ExitCode {
             |()| ExitCode::SUCCESS,
         );
     }
-    finish(Plan::read(arguments.into_iter()).and_then(|plan| {
-        if plan.summary { plan.summarize() } else { compare(&plan) }
-    }))
+    finish(
+        Plan::read(arguments.into_iter())
+            .and_then(|plan| if plan.summary { plan.summarize() } else { compare(&plan) }),
+    )
 }
 
 fn finish(outcome: Result<(), BenchError>) -> ExitCode {

@@ -65,8 +65,7 @@ impl<'a> Pair<'a> {
 
 /// The summary of a page; empty when the page has no table to sum up.
 pub(crate) fn summary(page: &str) -> String {
-    let pairs: Vec<Pair> =
-        rows(page, "## In pairs").iter().filter_map(|cells| Pair::read(cells)).collect();
+    let pairs: Vec<Pair> = rows(page, "## In pairs").iter().filter_map(|cells| Pair::read(cells)).collect();
     let parts = [flow(page, &pairs), rdma::summary(page)];
     if parts.iter().all(String::is_empty) {
         return String::new();
@@ -185,7 +184,8 @@ fn misses(pairs: &[Pair]) -> String {
         .collect();
     let met = pairs.len() - missed.len();
     let each = pairs.first().map_or("", |pair| pair.pairs);
-    let mut text = format!("{met} of {} comparisons, of {each} pairs of runs each, met their target", pairs.len());
+    let mut text =
+        format!("{met} of {} comparisons, of {each} pairs of runs each, met their target", pairs.len());
     if !missed.is_empty() {
         let _ = write!(text, "; missed: {}", missed.join(", "));
     }
@@ -238,7 +238,8 @@ mod tests {
         assert!(summary(page).contains("older than 3.16"));
         let newer = page.replace("iperf 3.12 (cJSON 1.7.15)", "iperf 3.18 (cJSON 1.7.15)");
         assert!(summary(&newer).contains("iperf3 3.18") && !summary(&newer).contains("Mind"));
-        let processes = page.replace("## In pairs", &format!("**Note:** {}\n\n## In pairs", crate::iperf3::PROCESSES));
+        let processes =
+            page.replace("## In pairs", &format!("**Note:** {}\n\n## In pairs", crate::iperf3::PROCESSES));
         assert!(!summary(&processes).contains("Mind"));
     }
 }

@@ -298,7 +298,8 @@ fn nuttcp(settings: Settings, shape: &Shape) -> Command {
 /// What both ends of neper have to know alike; end 1 receives. A thread per flow.
 fn neper(settings: Settings, shape: &Shape, end: u32) -> Command {
     let [control, data, flows, seconds] =
-        [u32::from(shape.port), u32::from(shape.port) + 1, shape.flows, shape.seconds].map(|number| number.to_string());
+        [u32::from(shape.port), u32::from(shape.port) + 1, shape.flows, shape.seconds]
+            .map(|number| number.to_string());
     // Flow 1 takes the second core where ends share one: `-U`, threads in turn.
     let in_turn = settings.pin == Pin::Together && shape.flows > 1;
     let core = core(settings.pin, end).filter(|_| !in_turn);

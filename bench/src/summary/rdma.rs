@@ -57,9 +57,12 @@ impl<'a> Contest<'a> {
 
 /// Empty when the page has none of these tables.
 pub(super) fn summary(page: &str) -> String {
-    let headings = page.lines().skip_while(|line| *line != rdma::TITLE).filter(|line| line.starts_with("### "));
-    let (calls, contests): (Vec<&str>, Vec<&str>) = headings.partition(|heading| heading.ends_with(rdma::CALLS));
-    let contests: Vec<Contest> = contests.into_iter().filter_map(|heading| Contest::read(page, heading)).collect();
+    let headings =
+        page.lines().skip_while(|line| *line != rdma::TITLE).filter(|line| line.starts_with("### "));
+    let (calls, contests): (Vec<&str>, Vec<&str>) =
+        headings.partition(|heading| heading.ends_with(rdma::CALLS));
+    let contests: Vec<Contest> =
+        contests.into_iter().filter_map(|heading| Contest::read(page, heading)).collect();
     if contests.is_empty() {
         return String::new();
     }
@@ -93,6 +96,7 @@ pub(super) fn summary(page: &str) -> String {
         (met, missed) = (met + own.0, missed + own.1);
         let _ = writeln!(text, "| {} | | | | | {} of {} |", rdma::CALLS, own.0, own.0 + own.1);
     }
-    let _ = writeln!(text, "\n{met} of {} targets met; each is named beside its ratio below.\n", met + missed);
+    let _ =
+        writeln!(text, "\n{met} of {} targets met; each is named beside its ratio below.\n", met + missed);
     text
 }

@@ -33,7 +33,8 @@ pub(super) fn rows<'a>(page: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
         Some(inner.split('|').map(str::trim).collect())
     };
     let table: Vec<Vec<&str>> = section(page, heading).filter_map(cells).collect();
-    let is_rule = |row: &Vec<&str>| row.iter().all(|cell| cell.chars().all(|letter| letter == '-') && !cell.is_empty());
+    let is_rule =
+        |row: &Vec<&str>| row.iter().all(|cell| cell.chars().all(|letter| letter == '-') && !cell.is_empty());
     let heads: Vec<bool> = (0..table.len()).map(|at| table.get(at + 1).is_some_and(is_rule)).collect();
     table.into_iter().zip(heads).filter(|(row, head)| !head && !is_rule(row)).map(|(row, _)| row).collect()
 }

@@ -28,7 +28,13 @@ fn done(command: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Outp
     for name in ["MAKEFLAGS", "MAKELEVEL", "MFLAGS", "PREFIX", "DESTDIR", "PROGRAM"] {
         command.env_remove(name);
     }
-    command.args(arguments).envs(environment.iter().copied()).current_dir(root()).stdin(Stdio::null()).output().unwrap()
+    command
+        .args(arguments)
+        .envs(environment.iter().copied())
+        .current_dir(root())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
 }
 
 fn said(output: &Output) -> String {
@@ -62,7 +68,8 @@ fn files(folder: &Path) -> BTreeSet<String> {
 /// Names of the manual pages: one per verb that is shown.
 fn pages(command: &clap::Command, name: &str, found: &mut BTreeSet<String>) {
     found.insert(format!("{name}.1"));
-    for below in command.get_subcommands().filter(|below| !below.is_hide_set() && below.get_name() != "help") {
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set() && below.get_name() != "help")
+    {
         pages(below, &format!("{name}-{}", below.get_name()), found);
     }
 }
@@ -108,7 +115,8 @@ fn make_install_puts_everything_in_its_place_and_uninstall_removes_it() {
 fn what_cannot_be_installed_is_one_line() {
     let place = tempfile::tempdir().unwrap();
     let destination = place.path().display().to_string();
-    let missing = done("packaging/install", &[], &[("DESTDIR", &destination), ("PROGRAM", "/nowhere/clearstream")]);
+    let missing =
+        done("packaging/install", &[], &[("DESTDIR", &destination), ("PROGRAM", "/nowhere/clearstream")]);
     assert!(!missing.status.success() && said(&missing).contains("make static"), "{}", said(&missing));
     let relative = done("packaging/install", &[], &[("DESTDIR", &destination), ("PREFIX", "usr")]);
     assert!(!relative.status.success() && said(&relative).contains("absolute path"), "{}", said(&relative));
@@ -140,7 +148,8 @@ fn root_the_packages_install_run_and_go_in_a_clean_root() {
     for sentence in ["measured, removed without a trace", "needs no other package"] {
         assert!(text.contains(sentence), "{text}");
     }
-    let control = done("dpkg-deb", &["--field", &packages[1], "Package", "Version", "Depends", "Recommends"], &[]);
+    let control =
+        done("dpkg-deb", &["--field", &packages[1], "Package", "Version", "Depends", "Recommends"], &[]);
     let control = said(&control);
     assert!(control.contains("Package: clearstream") && control.contains("openssh-client"), "{control}");
     assert!(!control.contains("Depends"), "a static program needs nothing: {control}");
@@ -148,13 +157,16 @@ fn root_the_packages_install_run_and_go_in_a_clean_root() {
 
 /// Settings of a unit's section, without what it runs and is called.
 fn settings(unit: &str) -> Vec<&str> {
-    let kept = |line: &&str| !line.starts_with('#') && !line.starts_with("ExecStart=") && !line.starts_with("Description=");
+    let kept = |line: &&str| {
+        !line.starts_with('#') && !line.starts_with("ExecStart=") && !line.starts_with("Description=")
+    };
     unit.lines().skip_while(|line| !line.starts_with('[')).filter(kept).collect()
 }
 
 #[test]
 fn the_packaged_watch_is_confined_as_the_one_that_the_program_prints() {
-    let packaged = fs::read_to_string(root().join("packaging/systemd/clearstream-route-watch@.service")).unwrap();
+    let packaged =
+        fs::read_to_string(root().join("packaging/systemd/clearstream-route-watch@.service")).unwrap();
     let printed = run(&["route", "watch", "gateways-6", "--unit"]);
     assert_eq!(settings(&packaged), settings(printed.ok()));
 }
@@ -205,7 +217,14 @@ fn the_daemon_notifies_systemd_when_it_listens() {
 
 #[test]
 fn scripts_have_no_slips() {
-    let scripts = ["packaging/static", "packaging/install", "packaging/package", "packaging/check", ".ci/install", ".ci/demo"];
+    let scripts = [
+        "packaging/static",
+        "packaging/install",
+        "packaging/package",
+        "packaging/check",
+        ".ci/install",
+        ".ci/demo",
+    ];
     let output = done("shellcheck", &[&["-s", "sh"][..], &scripts].concat(), &[]);
     assert!(output.status.success(), "{}", said(&output));
 }
@@ -239,7 +258,9 @@ fn the_demo_and_packages_optimize_the_data_path_fully() {
 fn the_guide_names_packages_manual_and_completions() {
     let read = |file: &str| fs::read_to_string(root().join(file)).unwrap();
     let guide = read("docs/guide/install.md");
-    for word in ["make install", "make package", "make static", "man clearstream", "completions bash", "systemctl"] {
+    for word in
+        ["make install", "make package", "make static", "man clearstream", "completions bash", "systemctl"]
+    {
         assert!(guide.contains(word), "{word}");
     }
     assert!(read("README.md").contains("docs/guide/install.md"));
