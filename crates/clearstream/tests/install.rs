@@ -233,7 +233,7 @@ fn scripts_have_no_slips() {
 fn the_demo_and_packages_optimize_the_data_path_fully() {
     let manifest: toml::Table = fs::read_to_string(root().join("Cargo.toml")).unwrap().parse().unwrap();
     let profile = |name: &str| manifest["profile"][name].as_table().unwrap().clone();
-    let (demo, package) = (profile("demo"), profile("package"));
+    let (demo, package) = (profile("demo"), profile("packaged"));
     assert_eq!(demo["package"], package["package"], "one list for both");
     let fast = demo["package"].as_table().unwrap();
     assert!(fast.values().all(|one| one["opt-level"].as_integer() == Some(3)));
