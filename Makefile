@@ -4,7 +4,10 @@
 # make bench      compare with iperf3, iperf, nuttcp, libfabric and UCX, write bench/RESULTS.md
 # make attack     mutated input, kills, failing system calls, strangers (root)
 # make extras     what needs clang: congestion controls for the kernel (clearstream cc)
-# Each installs what it lacks (.ci/install).
+# make static     the command as one small file for any Linux: target/packages/clearstream
+# make install    that, its manual, completions and systemd units: PREFIX=/usr/local DESTDIR=
+# make package    a deb and an rpm of the same in target/packages; as root they are tried out
+# Each but install gets what it lacks (.ci/install).
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := demo
@@ -16,12 +19,18 @@ BENCH ?=
 # Sections and share of the attacks, for instance: make attack ATTACK="inputs --scale 0.1"
 ATTACK ?=
 
-.PHONY: demo test sanitize bench attack extras clean
+# Where `make install` puts everything, below DESTDIR when that is given, and
+# another program than that of `make static`.
+PREFIX ?= /usr/local
+DESTDIR ?=
+PROGRAM ?=
+
+.PHONY: demo test sanitize bench attack extras static install uninstall package clean
 
 demo:
 	@.ci/install build
-	@echo "demo: building (some minutes the first time)"
-	@cargo build -q --release --locked --bin clearstream
+	@echo "demo: building, some minutes the first time"
+	@cargo build --profile demo --locked --bin clearstream
 	@.ci/demo
 
 test:
@@ -33,9 +42,9 @@ sanitize:
 
 bench:
 	@.ci/install bench
-	@echo "bench: building (some minutes the first time)"
-	@cargo build -q --release --locked --bin clearstream
-	@cargo run -q --release --locked -p clearstream-bench -- $(BENCH)
+	@echo "bench: building with all optimisation, some minutes the first time"
+	@cargo build --release --locked --bin clearstream
+	@PATH="$(CURDIR)/target/tools/peers/bin:$$PATH" cargo run --release --locked -p clearstream-bench -- $(BENCH)
 
 attack:
 	@.ci/install attack
@@ -45,6 +54,22 @@ attack:
 extras:
 	@.ci/install extras
 	@cargo build -q --release --locked -p clearstream-bpf
+
+static:
+	@.ci/install package
+	@packaging/static
+
+install:
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' $(if $(PROGRAM),PROGRAM='$(PROGRAM)') packaging/install
+
+uninstall:
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' packaging/install --remove
+
+package:
+	@.ci/install package
+	@packaging/package
+	@if [ "$$(id -u)" -eq 0 ]; then packaging/check $$(ls target/packages/*.deb target/packages/*.rpm 2>/dev/null); \
+	    else echo "package: not root: the packages were not tried out (packaging/check)"; fi
 
 clean:
 	cargo clean

@@ -2,12 +2,14 @@
 
 use std::{fs, process::Command};
 
+use crate::program;
+
 fn read(path: &str) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
 /// First line that a command prints, on whichever stream.
-fn first_line(program: &str, arguments: &[&str]) -> Option<String> {
+pub(crate) fn first_line(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text).into_owned();
@@ -23,12 +25,16 @@ pub(crate) fn table(rows: &[(&'static str, String)]) -> String {
 /// The versions of the flow engine's peers.
 pub(crate) fn flow_peers() -> Vec<(&'static str, String)> {
     let version =
-        |program, argument| first_line(program, &[argument]).unwrap_or_else(|| "not told".to_owned());
-    vec![
+        |program, argument| first_line(program, &[argument]).unwrap_or_else(|| "unknown".to_owned());
+    let mut rows = vec![
         ("iperf3", version("iperf3", "--version")),
         ("iperf", version("iperf", "-v")),
         ("nuttcp", version("nuttcp", "-V")),
-    ]
+    ];
+    if program::is_in_path("tcp_stream") {
+        rows.push(("neper", version("tcp_stream", "--version")));
+    }
+    rows
 }
 
 /// Rows of key and value.
@@ -42,7 +48,7 @@ pub(crate) fn machine() -> Vec<(&'static str, String)> {
     let cores = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
     let cache = read("/sys/devices/system/cpu/cpu0/cache/index3/size");
     let governor = read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
-    let unknown = || "not told".to_owned();
+    let unknown = || "unknown".to_owned();
     let clean = first_line("git", &["status", "--porcelain", "--untracked-files=no"]).is_none();
     let commit = first_line("git", &["rev-parse", "--short=12", "HEAD"]).unwrap_or_else(unknown);
     vec![

@@ -9,12 +9,14 @@
 mod diagnosis;
 mod error;
 mod fingerprint;
+mod iperf3;
 mod parse;
 mod place;
 mod program;
 mod rdma;
 mod results;
 mod run;
+mod summary;
 mod tool;
 
 use std::{
@@ -28,7 +30,7 @@ use place::{Ground, Place};
 use results::{Cell, Pairing};
 use tool::{Settings, Tool, shown};
 
-const USAGE: &str = "usage: clearstream-bench [--only flow|rdma] [--matching TITLE] [--quick] [--pairs COUNT] [--seconds SECONDS] [--output FILE]";
+const USAGE: &str = "usage: clearstream-bench [summary] [--only flow|rdma] [--matching TITLE] [--quick] [--pairs COUNT] [--seconds SECONDS] [--output FILE]";
 /// Control port of peers; their data ports follow it.
 const PORT: u16 = 5301;
 /// Cells of a grid that are measured again.
@@ -51,6 +53,8 @@ struct Plan {
     part: Part,
     /// Only RDMA's comparisons whose titles contain it.
     matching: String,
+    /// Nothing is run: the summary is made anew from the tables that are there.
+    summary: bool,
     output: PathBuf,
 }
 
@@ -75,6 +79,7 @@ impl Plan {
             quick: false,
             part: Part::All,
             matching: String::new(),
+            summary: false,
             output,
         };
         let (mut pairs, mut seconds) = (None, None);
@@ -86,6 +91,7 @@ impl Plan {
                 _ => Err(usage(format!("{text} is no count"))),
             };
             match argument.as_str() {
+                "summary" => plan.summary = true,
                 "--quick" => {
                     plan = Self { pairs: 2, seconds: 1, grid_seconds: 1, repeats: 0, quick: true, ..plan }
                 }
@@ -126,8 +132,15 @@ impl Plan {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
             page => page.map_err(file)?,
         };
-        let titles = [results::TITLE, rdma::TITLE];
-        std::fs::write(&self.output, results::with_part(&page, &titles, title, part)).map_err(file)
+        let titles = [summary::TITLE, results::TITLE, rdma::TITLE];
+        let page = results::with_part(&page, &titles, title, part);
+        let page = results::with_part(&page, &titles, summary::TITLE, &summary::summary(&page));
+        std::fs::write(&self.output, page).map_err(file)
+    }
+
+    /// Writes the summary of what is in the file.
+    fn summarize(&self) -> Result<(), BenchError> {
+        self.write(summary::TITLE, "")
     }
 }
 
@@ -150,7 +163,10 @@ fn main() -> ExitCode {
             |()| ExitCode::SUCCESS,
         );
     }
-    finish(Plan::read(arguments.into_iter()).and_then(|plan| compare(&plan)))
+    finish(
+        Plan::read(arguments.into_iter())
+            .and_then(|plan| if plan.summary { plan.summarize() } else { compare(&plan) }),
+    )
 }
 
 fn finish(outcome: Result<(), BenchError>) -> ExitCode {
@@ -194,6 +210,9 @@ fn compare_flow(plan: &Plan, ground: &Ground, stop: &AtomicBool) -> Result<(), B
         Session { plan, ground, stop, cells: Vec::new(), pairings: Vec::new(), notes: Vec::new() };
     if plan.quick {
         session.notes.push("a quick run: every cell of the grid ran once, for one second.".to_owned());
+    }
+    if ground.iperf3_of_one_thread() {
+        session.notes.push(iperf3::PROCESSES.to_owned());
     }
     let outcome = session.all();
     if let Err(error) = &outcome {

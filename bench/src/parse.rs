@@ -13,13 +13,30 @@ pub(crate) struct Goodput {
 }
 
 /// `iperf3 -J` of the client: `end.sum_received` is what the server counted.
+/// Several processes print a document each, and their figures are added.
 pub(crate) fn iperf3(output: &str) -> Result<Goodput, String> {
-    let document: Value = serde_json::from_str(output).map_err(|error| format!("no JSON: {error}"))?;
-    if let Some(error) = document["error"].as_str() {
-        return Err(error.to_owned());
+    let mut total = Goodput { bps: 0.0, bytes: 0.0 };
+    for document in serde_json::Deserializer::from_str(output).into_iter::<Value>() {
+        let document = document.map_err(|error| format!("no JSON: {error}"))?;
+        if let Some(error) = document["error"].as_str() {
+            return Err(error.to_owned());
+        }
+        let sum = &document["end"]["sum_received"];
+        let own = both(sum["bits_per_second"].as_f64(), sum["bytes"].as_f64())?;
+        total.bps += own.bps;
+        total.bytes += own.bytes;
     }
-    let sum = &document["end"]["sum_received"];
-    both(sum["bits_per_second"].as_f64(), sum["bytes"].as_f64())
+    both(Some(total.bps), Some(total.bytes))
+}
+
+/// `tcp_stream` of neper, the client: `remote_throughput` is the server's own
+/// rate in bits/s, over the length of the test in seconds.
+pub(crate) fn neper(output: &str) -> Result<Goodput, String> {
+    let value = |key: &str| {
+        output.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')?.parse::<f64>().ok())
+    };
+    let rate = value("remote_throughput");
+    both(rate, rate.zip(value("total_run_time")).map(|(rate, seconds)| rate / 8.0 * seconds))
 }
 
 /// `iperf -s -y C`: a line per connection, `time,local address,port,remote
@@ -81,6 +98,12 @@ mod tests {
         let two = iperf3(include_str!("../fixtures/iperf3-2.json")).unwrap();
         assert!(close(two.bytes, 7_391_150_080.0) && close(two.bps, 29_556_560_935.425_564));
         assert!(iperf3(include_str!("../fixtures/iperf3-1.json")).unwrap().bps > 1e9);
+        // Two processes, one document after the other.
+        let one = include_str!("../fixtures/iperf3-1.json");
+        let sum = iperf3(&[one, one].concat()).unwrap();
+        assert!(close(sum.bps, 2.0 * iperf3(one).unwrap().bps));
+        let neper = neper(include_str!("../fixtures/neper.txt")).unwrap();
+        assert!(neper.bps > 1e9 && close(neper.bytes, neper.bps / 8.0));
         let one = iperf(include_str!("../fixtures/iperf-1.csv")).unwrap();
         assert!(close(one.bytes, 11_671_699_516.0) && close(one.bps, 46_683_483_536.0));
         let two = iperf(include_str!("../fixtures/iperf-2.csv")).unwrap();
@@ -99,7 +122,7 @@ mod tests {
         assert!(error.contains("TCP_CONGESTION"), "{error}");
         for text in ["", "{}", "nuttcp-t: Error: server not ACKing data", "1,2,3"] {
             assert!(iperf3(text).is_err() && iperf(text).is_err());
-            assert!(nuttcp(text).is_err() && clearstream(text).is_err());
+            assert!(nuttcp(text).is_err() && clearstream(text).is_err() && neper(text).is_err());
         }
         let early = r#"{"summary":{"complete":false,"goodput_bps":1.0,"received_bytes":1}}"#;
         assert!(clearstream(early).is_err());

@@ -9,7 +9,7 @@ use clearstream_lab::RunningLab;
 
 use crate::{
     error::BenchError,
-    program,
+    iperf3, program,
     tool::{Shape, Tool},
 };
 
@@ -40,13 +40,15 @@ impl Place {
 pub(crate) struct Ground {
     lab: Option<RunningLab>,
     brought_up: bool,
+    iperf3_of_one_thread: bool,
 }
 
 impl Ground {
     /// Brings the lab up as root; without root, says so and does without.
     pub(crate) fn open() -> Result<Self, BenchError> {
+        let iperf3_of_one_thread = iperf3::is_of_one_thread();
         if !rustix::process::geteuid().is_root() {
-            return Ok(Self { lab: None, brought_up: false });
+            return Ok(Self { lab: None, brought_up: false, iperf3_of_one_thread });
         }
         let running = clearstream_lab::open(LAB).ok();
         let brought_up = running.is_none();
@@ -57,7 +59,7 @@ impl Ground {
             Some(lab) => lab,
             None => clearstream_lab::open(LAB)?,
         };
-        let ground = Self { lab: Some(lab), brought_up };
+        let ground = Self { lab: Some(lab), brought_up, iperf3_of_one_thread };
         ground.choose_congestion_control()?;
         Ok(ground)
     }
@@ -69,7 +71,16 @@ impl Ground {
     /// Programs that can run here under the same congestion control.
     pub(crate) fn peers(&self) -> Vec<Tool> {
         let by_route = self.lab.is_some() || own_default() == CONGESTION_CONTROL;
-        Tool::PEERS.into_iter().filter(|tool| by_route || tool.sets_congestion_control()).collect()
+        Tool::PEERS
+            .into_iter()
+            .filter(|tool| by_route || tool.sets_congestion_control())
+            .filter(|tool| !tool.is_optional() || program::is_in_path("tcp_stream"))
+            .collect()
+    }
+
+    /// Whether iperf3 runs as a process per flow.
+    pub(crate) fn iperf3_of_one_thread(&self) -> bool {
+        self.iperf3_of_one_thread
     }
 
     /// Shape of a run.
@@ -93,7 +104,8 @@ impl Ground {
             ),
         };
         let congestion_control = self.lab.is_none().then(|| CONGESTION_CONTROL.to_owned());
-        Ok(Shape { flows, seconds, address, port, ends, congestion_control })
+        let iperf3_of_one_thread = self.iperf3_of_one_thread;
+        Ok(Shape { flows, seconds, address, port, ends, congestion_control, iperf3_of_one_thread })
     }
 
     /// The command at the sending end. Ours enters the lab by itself.

@@ -1,6 +1,6 @@
 //! Our own program: built beside this one.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// `clearstream` in the folder of the running program, else as found in PATH.
 pub(crate) fn path() -> PathBuf {
@@ -10,4 +10,10 @@ pub(crate) fn path() -> PathBuf {
         [folder.join("clearstream"), folder.join("../clearstream")].into_iter().find(|path| path.exists())
     });
     beside.unwrap_or_else(|| PathBuf::from("clearstream"))
+}
+
+/// Whether a program of others is in PATH.
+pub(crate) fn is_in_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder: PathBuf| Path::new(&folder).join(program).exists())
 }

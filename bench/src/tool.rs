@@ -2,7 +2,10 @@
 
 use std::{fmt, process::Command};
 
-use crate::parse::{self, Goodput};
+use crate::{
+    iperf3,
+    parse::{self, Goodput},
+};
 
 /// A program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -11,6 +14,8 @@ pub(crate) enum Tool {
     Iperf3,
     Iperf,
     Nuttcp,
+    /// Its `tcp_stream`. No package has it: where it is in PATH.
+    Neper,
 }
 
 /// Where the threads of the two ends run.
@@ -57,13 +62,22 @@ pub(crate) struct Shape {
     pub ends: Vec<String>,
     /// Congestion control set on each socket, where it is not set by the route.
     pub congestion_control: Option<String>,
+    /// The iperf3 here moves all flows of a process in one thread.
+    pub iperf3_of_one_thread: bool,
+}
+
+impl Shape {
+    /// Whether iperf3 runs as a process per flow.
+    pub(crate) fn splits_iperf3(&self) -> bool {
+        self.iperf3_of_one_thread && self.flows > 1
+    }
 }
 
 impl Settings {
     pub(crate) const DEFAULT: Self = Self { block_kib: None, pin: Pin::Free, extra: Extra::Nothing };
 
     /// Half a block, where the buffer is to be small.
-    fn small_buffer_kib(self) -> Option<u32> {
+    pub(crate) fn small_buffer_kib(self) -> Option<u32> {
         self.block_kib.filter(|_| self.extra == Extra::SmallBuffer).map(|kib| kib / 2)
     }
 }
@@ -92,7 +106,7 @@ impl fmt::Display for Settings {
 }
 
 impl Tool {
-    pub(crate) const PEERS: [Self; 3] = [Self::Iperf3, Self::Iperf, Self::Nuttcp];
+    pub(crate) const PEERS: [Self; 4] = [Self::Iperf3, Self::Iperf, Self::Nuttcp, Self::Neper];
 
     pub(crate) fn program(self) -> &'static str {
         match self {
@@ -100,7 +114,13 @@ impl Tool {
             Self::Iperf3 => "iperf3",
             Self::Iperf => "iperf",
             Self::Nuttcp => "nuttcp",
+            Self::Neper => "neper",
         }
+    }
+
+    /// Its results are left out without a word when it is not there.
+    pub(crate) fn is_optional(self) -> bool {
+        self == Self::Neper
     }
 
     /// Everything that is tried to find the program's best.
@@ -116,8 +136,13 @@ impl Tool {
                 if self == Self::Clearstream && (512..=1024).contains(&block_kib) && pin != Pin::Together {
                     grid.push(Settings { extra: Extra::LowWater, ..plain });
                 }
-                // Of use where both ends share a cache; iperf3 refuses blocks above 1 MiB.
-                let fits = block_kib >= 512 && (self != Self::Iperf3 || block_kib <= 1024);
+                // Of use where both ends share a cache; iperf3 refuses blocks above
+                // 1 MiB, neper has no option for buffers.
+                let fits = match self {
+                    Self::Neper => false,
+                    Self::Iperf3 => (512..=1024).contains(&block_kib),
+                    _ => block_kib >= 512,
+                };
                 if fits && pin == Pin::Together {
                     grid.push(Settings { extra: Extra::SmallBuffer, ..plain });
                 }
@@ -128,7 +153,7 @@ impl Tool {
 
     /// True when a congestion control can be set per socket.
     pub(crate) fn sets_congestion_control(self) -> bool {
-        self != Self::Nuttcp
+        !matches!(self, Self::Nuttcp | Self::Neper)
     }
 
     /// The receiving end, to be started first; ours starts both by itself.
@@ -136,12 +161,13 @@ impl Tool {
         let port = shape.port.to_string();
         let mut command = match self {
             Self::Clearstream => return None,
-            Self::Iperf3 => line(None, &["iperf3", "-s", "-1", "-p", &port]),
+            Self::Iperf3 => iperf3::server(shape),
             Self::Iperf => line(core(settings.pin, 1), &["iperf", "-s", "-p", &port, "-y", "C"]),
             Self::Nuttcp => {
                 let data = (shape.port + 1).to_string();
                 line(core(settings.pin, 1), &["nuttcp", "-1", "--nofork", "-P", &port, "-p", &data])
             }
+            Self::Neper => neper(settings, shape, 1),
         };
         if let (Self::Iperf, Some(kib)) = (self, settings.block_kib) {
             command.args(["-l", &format!("{kib}K")]);
@@ -156,9 +182,14 @@ impl Tool {
     pub(crate) fn client(self, settings: Settings, shape: &Shape) -> Command {
         match self {
             Self::Clearstream => ours(settings, shape),
-            Self::Iperf3 => iperf3(settings, shape),
+            Self::Iperf3 => iperf3::client(settings, shape),
             Self::Iperf => iperf(settings, shape),
             Self::Nuttcp => nuttcp(settings, shape),
+            Self::Neper => {
+                let mut command = neper(settings, shape, 0);
+                command.args(["-c", "-H", &shape.address]);
+                command
+            }
         }
     }
 
@@ -169,6 +200,7 @@ impl Tool {
             Self::Iperf3 => parse::iperf3(client),
             Self::Iperf => parse::iperf(server),
             Self::Nuttcp => parse::nuttcp(client),
+            Self::Neper => parse::neper(client),
         }
     }
 }
@@ -226,29 +258,6 @@ fn ours(settings: Settings, shape: &Shape) -> Command {
     command
 }
 
-fn iperf3(settings: Settings, shape: &Shape) -> Command {
-    let (port, seconds) = (shape.port.to_string(), shape.seconds.to_string());
-    let mut command = line(None, &["iperf3", "-c", &shape.address, "-p", &port, "-t", &seconds, "-J"]);
-    if shape.flows != 1 {
-        command.args(["-P", &shape.flows.to_string()]);
-    }
-    if let Some(kib) = settings.block_kib {
-        command.args(["-l", &format!("{kib}K")]);
-    }
-    if let Some(kib) = settings.small_buffer_kib() {
-        command.args(["-w", &format!("{kib}K")]);
-    }
-    match settings.pin {
-        Pin::Free => {}
-        Pin::Apart => drop(command.args(["-A", "0,1"])),
-        Pin::Together => drop(command.args(["-A", "0,0"])),
-    }
-    if let Some(name) = &shape.congestion_control {
-        command.args(["-C", name]);
-    }
-    command
-}
-
 fn iperf(settings: Settings, shape: &Shape) -> Command {
     let (port, seconds) = (shape.port.to_string(), shape.seconds.to_string());
     let words = ["iperf", "-c", &shape.address, "-p", &port, "-t", &seconds, "-y", "C"];
@@ -286,6 +295,26 @@ fn nuttcp(settings: Settings, shape: &Shape) -> Command {
     command
 }
 
+/// What both ends of neper have to know alike; end 1 receives. A thread per flow.
+fn neper(settings: Settings, shape: &Shape, end: u32) -> Command {
+    let [control, data, flows, seconds] =
+        [u32::from(shape.port), u32::from(shape.port) + 1, shape.flows, shape.seconds]
+            .map(|number| number.to_string());
+    // Flow 1 takes the second core where ends share one: `-U`, threads in turn.
+    let in_turn = settings.pin == Pin::Together && shape.flows > 1;
+    let core = core(settings.pin, end).filter(|_| !in_turn);
+    let words =
+        ["tcp_stream", "--nolog", "-C", &control, "-P", &data, "-F", &flows, "-T", &flows, "-l", &seconds];
+    let mut command = line(core, &words);
+    if in_turn {
+        command.arg("-U");
+    }
+    if let Some(kib) = settings.block_kib {
+        command.args(["-B", &(u64::from(kib) * 1024).to_string()]);
+    }
+    command
+}
+
 /// A command as it is typed.
 pub(crate) fn shown(command: &Command) -> String {
     let program = command.get_program().to_string_lossy();
@@ -306,6 +335,7 @@ mod tests {
             port: 5301,
             ends: vec!["localhost".to_owned()],
             congestion_control: Some("cubic".to_owned()),
+            iperf3_of_one_thread: false,
         }
     }
 
@@ -346,6 +376,10 @@ mod tests {
             line(Tool::Iperf3, small, 1),
             "iperf3 -c 10.0.0.2 -p 5301 -t 5 -J -l 1024K -w 512K -A 0,0 -C cubic"
         );
+        assert_eq!(
+            line(Tool::Neper, best, 2),
+            "taskset -c 0 tcp_stream --nolog -C 5301 -P 5302 -F 2 -T 2 -l 5 -B 524288 -c -H 10.0.0.2"
+        );
         let server = Tool::Iperf.server(best, &shape(1)).unwrap();
         assert_eq!(shown(&server), "taskset -c 1 iperf -s -p 5301 -y C -l 512K");
     }
@@ -354,8 +388,13 @@ mod tests {
     fn every_program_gets_the_same_blocks_and_pins() {
         for tool in Tool::PEERS {
             let theirs = tool.grid();
-            // Defaults, 3 blocks x 3 pins, small buffers of 3 blocks (iperf3: 2) on one core.
-            assert_eq!(theirs.len(), if tool == Tool::Iperf3 { 12 } else { 13 });
+            // Defaults, 3 blocks x 3 pins, small buffers of 3 blocks (iperf3: 2, neper: none) on one core.
+            let small = match tool {
+                Tool::Iperf3 => 2,
+                Tool::Neper => 0,
+                _ => 3,
+            };
+            assert_eq!(theirs.len(), 10 + small);
             let ours = Tool::Clearstream.grid();
             assert!(theirs.iter().all(|settings| ours.contains(settings)));
         }

@@ -22,7 +22,7 @@ use contest::{Bar, Contest, Entry, Line};
 /// Heading of this part of the page.
 pub(crate) const TITLE: &str = "# RDMA over TCP beside its peers";
 /// Title of what is no contest, for `--matching`.
-const CALLS: &str = "What the calls cost";
+pub(crate) const CALLS: &str = "What the calls cost";
 /// Port of a bare server, and of ours.
 const PORT: u16 = 5311;
 /// Port of the flow engine's peers, which it does not use.

@@ -2,9 +2,10 @@
 //! UCX's, both over TCP on loopback, the server on core 1 and the client on
 //! core 0.
 
-use std::{path::Path, process::Command};
+use std::process::Command;
 
 use super::contest::{Entry, Line};
+use crate::program::is_in_path;
 
 /// Its server listens here (`ucx_perftest -p`).
 const UCX_PORT: u16 = 13337;
@@ -13,12 +14,6 @@ const LIBFABRIC_PORT: u16 = 47592;
 
 const SERVER_CORE: u32 = 1;
 const CLIENT_CORE: u32 = 0;
-
-/// Whether a program is in PATH.
-pub(crate) fn installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder: std::path::PathBuf| Path::new(&folder).join(program).exists())
-}
 
 /// Versions for the machine's table.
 pub(crate) fn versions() -> Vec<(&'static str, String)> {
@@ -45,11 +40,11 @@ pub(crate) fn libfabric_latency(size: u32, count: u32) -> Vec<Entry> {
     let mut push = |name: &str, words: &[&str], port: &[&str]| {
         entries.push(libfabric(name, words, port, microseconds));
     };
-    if installed("fi_msg_pingpong") {
+    if is_in_path("fi_msg_pingpong") {
         let of = |program, provider| [program, "-p", provider, "-S", &size, "-I", &count, "-w", "1000"];
         push("libfabric tcp, msg", &of("fi_msg_pingpong", "tcp"), &["-B", "-P"]);
         push("libfabric tcp, rdm", &of("fi_rdm_pingpong", "tcp"), &["-B", "-P"]);
-    } else if installed("fi_pingpong") {
+    } else if is_in_path("fi_pingpong") {
         let of = |provider, kind| ["fi_pingpong", "-p", provider, "-e", kind, "-S", &size, "-I", &count];
         push("libfabric tcp, msg", &of("tcp", "msg"), &[]);
         push("libfabric tcp;ofi_rxm, rdm", &of("tcp;ofi_rxm", "rdm"), &[]);
@@ -60,7 +55,7 @@ pub(crate) fn libfabric_latency(size: u32, count: u32) -> Vec<Entry> {
 /// One-sided writes, each of so many bytes.
 pub(crate) fn libfabric_write(size: u32, count: u32) -> Vec<Entry> {
     let (size, count) = (size.to_string(), count.to_string());
-    if !installed("fi_rma_bw") {
+    if !is_in_path("fi_rma_bw") {
         return Vec::new();
     }
     let words = ["fi_rma_bw", "-p", "tcp", "-e", "msg", "-o", "write", "-S", &size, "-I", &count];

@@ -295,7 +295,9 @@ fn receive_message(
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(&raw const message);
         while let Some(found) = header.as_ref() {
-            let data_length = found.cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
+            // Of another width in each C library.
+            let whole: usize = found.cmsg_len as _;
+            let data_length = whole.saturating_sub(libc::CMSG_LEN(0) as usize);
             let data = std::slice::from_raw_parts(libc::CMSG_DATA(header), data_length);
             each(found.cmsg_level, found.cmsg_type, data);
             header = libc::CMSG_NXTHDR(&raw const message, header);

@@ -8,6 +8,7 @@ use std::{
 
 use clearstream_control::{Peer, ssh};
 
+use super::names;
 use crate::exit::CommandError;
 
 /// Address family of names, of ssh and of the data.
@@ -65,17 +66,25 @@ pub fn resolve(host: &str, port: u16, family: FamilyArgs) -> Result<SocketAddr, 
 /// All addresses of a name that are of a family, one at least, in the resolver's order.
 fn resolve_all(host: &str, port: u16, family: FamilyArgs) -> Result<Vec<SocketAddr>, CommandError> {
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
-    let with_port = || {
-        let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-        has_port && !host.contains("::")
-    };
+    let split = host.rsplit_once(':').filter(|_| !host.contains("::"));
+    let split = split.and_then(|(name, port)| Some((name, port.parse::<u16>().ok()?)));
     let found: Vec<SocketAddr> = if let Ok(address) = host.parse::<SocketAddr>() {
         vec![address]
     } else if let Ok(address) = bare.parse::<IpAddr>() {
         vec![SocketAddr::new(address, port)]
     } else {
-        let found = if with_port() { host.to_socket_addrs() } else { (bare, port).to_socket_addrs() };
-        found.map_err(|error| unreachable(host, error.to_string()))?.collect()
+        let (name, port) = split.unwrap_or((bare, port));
+        match (name, port).to_socket_addrs() {
+            Ok(found) => found.collect(),
+            // A static program reads no nsswitch.conf: the system's own tool does.
+            Err(error) => {
+                let known = if names::STATIC { names::by_getent(name) } else { Vec::new() };
+                if known.is_empty() {
+                    return Err(unreachable(host, error.to_string()));
+                }
+                known.into_iter().map(|address| (address, port).into()).collect()
+            }
+        }
     };
     let found: Vec<SocketAddr> = found.into_iter().filter(|address| family.has(address.ip())).collect();
     if found.is_empty() {

@@ -2,6 +2,7 @@
 
 mod address;
 mod hosts_file;
+mod names;
 
 use std::{
     net::{IpAddr, SocketAddr},

@@ -2,9 +2,8 @@
 //! memory without a copy in between.
 
 use std::{
-    io,
+    io, mem,
     os::fd::{AsRawFd, BorrowedFd},
-    ptr,
 };
 
 use rustix::net::{self, RecvFlags, SendFlags};
@@ -106,15 +105,12 @@ impl<'a> Vectors<'a> {
     }
 
     fn message(&mut self) -> libc::msghdr {
-        libc::msghdr {
-            msg_name: ptr::null_mut(),
-            msg_namelen: 0,
-            msg_iov: self.places.as_mut_ptr(),
-            msg_iovlen: self.places.len(),
-            msg_control: ptr::null_mut(),
-            msg_controllen: 0,
-            msg_flags: 0,
-        }
+        // SAFETY: all zeroes is a valid empty `msghdr`; musl's has padding that
+        // cannot be named.
+        let mut message: libc::msghdr = unsafe { mem::zeroed() };
+        message.msg_iov = self.places.as_mut_ptr();
+        message.msg_iovlen = self.places.len() as _;
+        message
     }
 }
 
