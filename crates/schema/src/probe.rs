@@ -20,7 +20,7 @@ pub struct ProbeConfig {
     #[cfg_attr(feature = "cli", arg(long, short = 'c', value_name = "COUNT", default_value_t = ProbeConfig::default().count))]
     pub count: u32,
     /// Time between round trips
-    #[cfg_attr(feature = "cli", arg(long, short = 'i', value_name = "TIME", default_value_t = ProbeConfig::default().interval))]
+    #[cfg_attr(feature = "cli", arg(long, short = 'i', value_name = "TIME", value_parser = TimeSpan::or_seconds, default_value_t = ProbeConfig::default().interval))]
     pub interval: TimeSpan,
     /// Payload of one probe
     #[cfg_attr(feature = "cli", arg(long, short = 's', value_name = "BYTES", default_value_t = ProbeConfig::default().size))]

@@ -39,7 +39,7 @@ pub fn diagnosis(diagnosis: &Diagnosis, paint: Paint) -> String {
             text.push_str(&wrapped("limit      ", &format!("unknown: {because}"), |line| {
                 paint.warning(line)
             }));
-            text.push_str(&wrapped("would tell ", &experiment.question, str::to_owned));
+            text.push_str(&wrapped("next step  ", &experiment.question, str::to_owned));
         }
     }
     for finding in &diagnosis.secondary {

@@ -39,7 +39,7 @@ pub struct Cli {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 internal fault, 2 usage, 3 host unreachable, 4 refused, \
-5 unsupported here, 6 peer lost, 7 file, 8 partly done, 9 name taken or unknown, 130 interrupted.";
+5 unsupported here, 6 peer lost, 7 file, 8 partly done, 9 name taken or unknown, 10 below the threshold, 130 interrupted.";
 
 /// The verbs.
 #[derive(Debug, Subcommand)]
@@ -79,7 +79,7 @@ pub enum Verb {
     /// RDMA over TCP in software: ping, bandwidth, latency; no card, no kernel module
     #[command(subcommand)]
     Rdma(rdma::RdmaVerb),
-    /// Wait for paired controllers (a daemon; loopback unless told otherwise)
+    /// Wait for paired controllers (a daemon; on loopback unless an address is given)
     Serve(serve::ServeArgs),
     /// Make, list and revoke pairings for `serve`
     #[command(subcommand)]

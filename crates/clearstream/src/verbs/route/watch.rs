@@ -25,7 +25,7 @@ use crate::{
 pub struct WatchArgs {
     /// Name of a built-in fabric or a fabric file
     fabric: String,
-    /// Name of this host in the fabric; its host name when absent
+    /// Name of this host in the fabric (default: its host name)
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
     /// Serve counters for Prometheus here
