@@ -190,6 +190,11 @@ impl Endpoints {
         self.lab.is_some()
     }
 
+    /// Name of the lab that they are in.
+    pub fn lab_name(&self) -> Option<&str> {
+        self.lab.as_ref().map(|lab| lab.file().name.as_str())
+    }
+
     /// All of them as the hosts of a workload.
     pub fn hosts(&mut self) -> Result<HostSet<'_>, CommandError> {
         let hosts = self.hosts.iter_mut().map(|host| Host {

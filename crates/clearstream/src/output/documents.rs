@@ -35,7 +35,7 @@ use serde_json::Value;
 
 use crate::verbs::{
     cc::CcChange,
-    flow::FlowDocument,
+    flow::{FlowDocument, FlowRuns},
     lab::{LabDown, LabFaults, LabList, LabState},
     pair::{Client, PairingChange},
     rdma::{PingDocument, RdmaDocument},
@@ -120,6 +120,7 @@ documents! {
     "clearstream.error" 1 Own ErrorDocument;
     "clearstream.fabric" 1 Own FabricFile;
     "clearstream.flow" 1 Added FlowDocument<'_>;
+    "clearstream.flow-runs" 1 Added FlowRuns<'_>;
     "clearstream.host" 1 Own HostReport;
     "clearstream.improvement" 1 Own Improvement;
     "clearstream.journals" 1 Absent Vec<JournalEntry>;
