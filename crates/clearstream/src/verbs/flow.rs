@@ -5,11 +5,17 @@ mod latency;
 mod runs;
 mod view;
 
-use std::sync::{Arc, atomic::AtomicBool, atomic::Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use clearstream_flow::FlowEvent;
 use clearstream_lab::limit;
-use clearstream_schema::{flow::FlowConfig, probe::LatencyUnderLoad};
+use clearstream_schema::{
+    flow::{FlowConfig, Notice},
+    probe::LatencyUnderLoad,
+};
 use clearstream_workload::HostSet;
 
 use crate::{
@@ -144,7 +150,12 @@ impl FlowArgs {
         let steered = steering.and_then(|steering| steering.conclude(&self.config, &mut summary));
         let delay_lines = hosts.delay_lines()?;
         summary.notices.extend(limit::notice(&delay_lines));
-        let latency = idle.zip(loaded?).map(|(idle, loaded)| LatencyUnderLoad::of(&idle, &loaded));
+        let loaded = loaded.unwrap_or_else(|error| {
+            let message = format!("no round trips were measured beside the flow: {error}");
+            summary.notices.push(Notice { id: "latency-failed".to_owned(), message });
+            None
+        });
+        let latency = idle.zip(loaded).map(|(idle, loaded)| LatencyUnderLoad::of(&idle, &loaded));
         Ok(Measured { steering: steered, delay_lines, latency, ..view.measured(summary) })
     }
 }

@@ -28,6 +28,7 @@ use crate::{
 /// Measure, explain and improve the path between two Linux hosts.
 #[derive(Debug, Parser)]
 #[command(name = "clearstream", version, propagate_version = true, max_term_width = 100)]
+#[command(args_override_self = true)]
 #[command(after_help = EXIT_CODES)]
 pub struct Cli {
     /// How results leave the command.
@@ -47,6 +48,7 @@ pub enum Verb {
     /// Describe a host: NUMA, PCIe, NICs, interrupts, kernel
     Inspect(inspect::InspectArgs),
     /// Measure bulk goodput to another host
+    #[command(disable_version_flag = true)]
     Flow(Box<flow::FlowArgs>),
     /// Measure delay, loss, path MTU and hops to another host
     Probe(probe::ProbeArgs),

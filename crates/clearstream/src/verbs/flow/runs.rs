@@ -20,7 +20,7 @@ use crate::{
 
 /// Options of what is made of a test; none of them changes it.
 #[derive(Debug, Clone, clap::Args)]
-pub struct RunsArgs {
+pub(super) struct RunsArgs {
     /// Run the test this many times, one after the other, and show the spread
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) repeat: u32,
