@@ -12,8 +12,11 @@ use clearstream_schema::{ExitCode, event::ErrorDocument};
 
 use crate::output::Format;
 
+/// Spellings of an option, and what to write instead.
+type Row = (&'static [&'static str], &'static str);
+
 /// Options of `flow` by the spellings of iperf3.
-const OF_FLOW: &[(&[&str], &str)] = &[
+const OF_FLOW: &[Row] = &[
     (&["-R", "--reverse"], "write --direction reverse"),
     (&["--bidir", "-d", "--dualtest"], "write --direction both"),
     (&["-u", "--udp"], "write --protocol udp"),
@@ -45,7 +48,7 @@ const OF_FLOW: &[(&[&str], &str)] = &[
 ];
 
 /// Options of the program itself, which has verbs.
-const OF_PROGRAM: &[(&[&str], &str)] = &[
+const OF_PROGRAM: &[Row] = &[
     (
         &["-s", "--server"],
         "no server has to be started: `clearstream flow HOST` starts the other side by ssh; for a daemon write \
@@ -73,7 +76,7 @@ fn hint(error: &Error, words: &[OsString]) -> Option<&'static str> {
     // Behind `-c` stands a host and no verb.
     let of_flow = verb == Some("flow");
     let of_other = !of_flow && verb.is_some_and(is_verb);
-    let tables: &[_] = match (of_flow, of_other) {
+    let tables: &[&[Row]] = match (of_flow, of_other) {
         (true, _) => &[OF_FLOW, OF_PROGRAM],
         (_, true) => &[],
         _ => &[OF_PROGRAM],

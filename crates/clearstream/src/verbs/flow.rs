@@ -55,9 +55,9 @@ struct Broken {
     error: CommandError,
 }
 
-impl<E: Into<CommandError>> From<E> for Broken {
-    fn from(error: E) -> Self {
-        Self { partial: None, error: error.into() }
+impl From<CommandError> for Broken {
+    fn from(error: CommandError) -> Self {
+        Self { partial: None, error }
     }
 }
 
@@ -124,7 +124,7 @@ impl FlowArgs {
             (None, self.config.clone())
         };
         view.start(&config);
-        hosts.reset_delay_lines()?;
+        hosts.reset_delay_lines().map_err(CommandError::from)?;
         let mut run = |started: &dyn Fn()| {
             clearstream_flow::run_on(hosts, &config, stop, &mut |event| {
                 if let (Some(steering), FlowEvent::Interval(interval)) = (&mut steering, &event) {
@@ -148,7 +148,7 @@ impl FlowArgs {
             }
         };
         let steered = steering.and_then(|steering| steering.conclude(&self.config, &mut summary));
-        let delay_lines = hosts.delay_lines()?;
+        let delay_lines = hosts.delay_lines().map_err(CommandError::from)?;
         summary.notices.extend(limit::notice(&delay_lines));
         let loaded = loaded.unwrap_or_else(|error| {
             let message = format!("no round trips were measured beside the flow: {error}");

@@ -76,7 +76,7 @@ pub struct FlowRuns<'a> {
 
 /// A rate that a figure has to reach.
 #[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
-pub struct Threshold {
+pub(super) struct Threshold {
     /// The least that is wanted.
     pub(super) required_bps: f64,
     /// What was measured: with data both ways, of the slower direction.
@@ -87,7 +87,7 @@ pub struct Threshold {
 
 /// How runs of the same test differ.
 #[derive(Debug, Clone, Copy, Default, Serialize, JsonSchema)]
-pub struct Spread {
+pub(super) struct Spread {
     /// Runs that count: complete ones.
     pub(super) run_count: u64,
     /// Median.
@@ -103,7 +103,7 @@ pub struct Spread {
 
 /// Distribution-free interval of a median, between two order statistics.
 #[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
-pub struct MedianInterval {
+pub(super) struct MedianInterval {
     /// Low end.
     pub(super) low_bps: f64,
     /// High end.
