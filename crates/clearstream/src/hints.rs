@@ -35,7 +35,10 @@ const OF_FLOW: &[Row] = &[
     (&["-S", "--tos"], "write --dscp NAME or its number, the TOS divided by 4: TOS 0xb8 is --dscp ef"),
     (&["-k", "--blockcount"], "write --bytes BYTES: the count of blocks times their length"),
     (&["-f", "--format"], "leave it out: figures choose their unit, and --json has bits per second"),
-    (&["-V", "--verbose"], "leave it out: settings and evidence are always shown, and --json has all of them"),
+    (
+        &["-V", "--verbose"],
+        "leave it out: settings and evidence are always shown, and --json has all of them",
+    ),
     (&["--logfile"], "redirect standard output, as in --json-stream > FILE"),
     (&["-t", "--time"], "write --duration TIME (-t)"),
     (&["--num"], "write --bytes BYTES (-n)"),
@@ -43,7 +46,10 @@ const OF_FLOW: &[Row] = &[
     (&["--parallel"], "write --flows COUNT (-P)"),
     (&["--omit"], "write --warm-up TIME (-O)"),
     (&["--congestion"], "write --congestion-control NAME (-C)"),
-    (&["-N", "--no-delay"], "leave it out: transfers are large, and the time of small ones is `clearstream message`"),
+    (
+        &["-N", "--no-delay"],
+        "leave it out: transfers are large, and the time of small ones is `clearstream message`",
+    ),
     (&["--get-server-output"], "leave it out: both ends are in every table and document"),
 ];
 
@@ -169,7 +175,8 @@ mod tests {
         let mut command = Cli::command();
         command.build();
         let flow = command.find_subcommand("flow").expect("the verb");
-        let known: Vec<String> = flow.get_arguments().filter_map(|arg| Some(format!("--{}", arg.get_long()?))).collect();
+        let known: Vec<String> =
+            flow.get_arguments().filter_map(|arg| Some(format!("--{}", arg.get_long()?))).collect();
         for (spellings, hint) in OF_FLOW {
             let named = hint.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
             for option in named.filter(|word| word.starts_with("--")) {
@@ -193,7 +200,8 @@ mod tests {
 
     #[test]
     fn an_error_is_one_line_for_programs() {
-        let error = Cli::try_parse_from(["clearstream", "flow", "dtn2", "--window", "big"]).expect_err("no size");
+        let error =
+            Cli::try_parse_from(["clearstream", "flow", "dtn2", "--window", "big"]).expect_err("no size");
         let document = document(&error);
         assert_eq!((document.exit_code, document.name.as_str()), (2, "usage"));
         assert!(document.message.contains("512KiB") && !document.message.contains("Usage"), "{document:?}");

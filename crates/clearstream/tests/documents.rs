@@ -270,7 +270,8 @@ fn a_printed_plan_is_taken_as_a_file() {
     let path = folder.path().join("plan.json");
     fs::write(&path, planned.ok()).unwrap();
     let etc = folder.path().join("etc");
-    let words = ["tune", "render", path.to_str().unwrap(), "--as", "sysctl.d", "--out", etc.to_str().unwrap()];
+    let words =
+        ["tune", "render", path.to_str().unwrap(), "--as", "sysctl.d", "--out", etc.to_str().unwrap()];
     let ended = run(&words);
     assert!(matches!(ended.code(), 0 | 8), "{}", ended.stderr);
     assert!(etc.exists());

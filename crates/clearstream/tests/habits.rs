@@ -144,9 +144,12 @@ fn datagrams_are_counted_and_their_jitter_is_measured() {
 fn figures_say_what_they_are_of() {
     let text = ran("flow localhost SHORT");
     let text = text.ok();
-    for expected in
-        ["of the flow threads", "whole host, other programs included", "TCP round trip, by the sender", "tcpi_rtt"]
-    {
+    for expected in [
+        "of the flow threads",
+        "whole host, other programs included",
+        "TCP round trip, by the sender",
+        "tcpi_rtt",
+    ] {
         assert!(text.contains(expected), "{expected}:\n{text}");
     }
     let document = ran("flow localhost SHORT --json").json();
@@ -255,16 +258,22 @@ fn root_a_dscp_by_name_is_on_the_wire() {
     let table = format!("add table ip t; add chain ip t c {{ type filter hook input priority 0; }}; {rules}");
     run(&["lab", "exec", "habits-dscp", "there", "--", "nft", &table]).ok();
     for name in names {
-        let line = format!("flow --lab habits-dscp --dscp {name} -t 200ms --warm-up 0 -i 100ms --pacing 10Mb/s");
+        let line =
+            format!("flow --lab habits-dscp --dscp {name} -t 200ms --warm-up 0 -i 100ms --pacing 10Mb/s");
         ran(&line).ok();
     }
-    let listed = run(&["lab", "exec", "habits-dscp", "there", "--", "nft", "-j", "list", "chain", "ip", "t", "c"]);
+    let listed =
+        run(&["lab", "exec", "habits-dscp", "there", "--", "nft", "-j", "list", "chain", "ip", "t", "c"]);
     let listed: Value = serde_json::from_str(listed.ok()).unwrap();
     let rules = listed["nftables"].as_array().unwrap().iter().filter_map(|entry| entry.get("rule"));
     let mut seen = 0;
     for rule in rules {
-        let counters: Vec<u64> =
-            rule["expr"].as_array().unwrap().iter().filter_map(|part| part["counter"]["packets"].as_u64()).collect();
+        let counters: Vec<u64> = rule["expr"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|part| part["counter"]["packets"].as_u64())
+            .collect();
         assert!(counters[0] > 0, "no packet with {}: {listed}", rule["comment"]);
         seen += 1;
     }

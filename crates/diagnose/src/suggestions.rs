@@ -101,7 +101,10 @@ pub(crate) fn most_informative(facts: &Facts<'_>) -> Experiment {
         flow: variant(kind, facts.config),
     };
     if !facts.is_long_enough() {
-        return of(ExperimentKind::Longer, "repeat with a longer run: at least ten round trips and three samples are needed");
+        return of(
+            ExperimentKind::Longer,
+            "repeat with a longer run: at least ten round trips and three samples are needed",
+        );
     }
     if let Some(other) = other_congestion_control(facts)
         && facts.experiment(ExperimentKind::OtherCongestionControl).is_none()

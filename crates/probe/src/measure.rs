@@ -57,7 +57,11 @@ pub fn measure(
 ///
 /// # Errors
 /// As [`measure`].
-pub fn round_trips(config: &ProbeConfig, udp: SocketAddr, cookie: &Cookie) -> Result<ProbeDirection, Failure> {
+pub fn round_trips(
+    config: &ProbeConfig,
+    udp: SocketAddr,
+    cookie: &Cookie,
+) -> Result<ProbeDirection, Failure> {
     let (pace, size) = checked(config)?;
     let mut found = nothing_yet(udp);
     if over_udp(&mut found, udp, crate::secret(cookie)?, size, pace)? {

@@ -177,6 +177,9 @@ mod tests {
         assert_eq!(serde_json::to_string(&Dscp(46)).unwrap(), "46");
         assert_eq!(serde_json::from_str::<Dscp>("46").unwrap(), Dscp(46));
         assert_eq!(serde_json::from_str::<Dscp>("\"ef\"").unwrap(), Dscp(46));
-        assert_eq!((Dscp(46).to_string(), Dscp(0).to_string(), Dscp(3).to_string()), ("ef".into(), "cs0".into(), "3".into()));
+        assert_eq!(
+            (Dscp(46).to_string(), Dscp(0).to_string(), Dscp(3).to_string()),
+            ("ef".into(), "cs0".into(), "3".into())
+        );
     }
 }

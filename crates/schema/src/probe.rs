@@ -306,7 +306,11 @@ mod tests {
             forward_lost_count: None,
             return_lost_count: None,
         };
-        let with = queueing_ns.map(|wait| DelayRange { p50_ns: p50_ns + wait, p99_ns: p99_ns + wait, ..own.range() });
+        let with = queueing_ns.map(|wait| DelayRange {
+            p50_ns: p50_ns + wait,
+            p99_ns: p99_ns + wait,
+            ..own.range()
+        });
         DelayStats { with_local_queueing: with, ..own }
     }
 

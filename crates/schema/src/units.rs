@@ -364,8 +364,7 @@ macro_rules! stored_as_text {
     };
 }
 stored_as_text!(ByteCount, "Bytes with their unit", "512KiB", |n| Some(ByteCount(n)));
-stored_as_text!(BitRate, "Bits per second with their unit", "19Gb/s", |n| (n == 0)
-    .then_some(BitRate(0)));
+stored_as_text!(BitRate, "Bits per second with their unit", "19Gb/s", |n| (n == 0).then_some(BitRate(0)));
 stored_as_text!(TimeSpan, "Time with its unit", "17ms", |_| None);
 stored_as_text!(SizeRange, "Sizes from the smallest to the largest", "1B-8MiB", |n| {
     Some(SizeRange { smallest: ByteCount(n), largest: ByteCount(n) })

@@ -169,7 +169,8 @@ fn buffers(draft: &mut Draft<'_>, state: &HostState, goal: &PathGoal, control: O
         goal.rtt,
         bytes(bdp),
         match control {
-            Some(name) if gain > 1.0 => format!("; x {gain:.0} because the default congestion control is {name}"),
+            Some(name) if gain > 1.0 =>
+                format!("; x {gain:.0} because the default congestion control is {name}"),
             _ => String::new(),
         }
     );

@@ -197,9 +197,9 @@ fn direction(one: &DirectionSummary, is_one_of_two: bool) -> Vec<String> {
     if let (Some(received), Some(lost)) = (one.datagram_count, one.lost_count) {
         let share = one.loss_ratio.map_or_else(String::new, |ratio| format!(" ({:.3} %)", ratio * 100.0));
         let reordered = one.reordered_count.unwrap_or(0);
-        let jitter = one.jitter_ns.map_or_else(String::new, |jitter| {
-            format!("; jitter {} between sends (RFC 3550)", time(jitter))
-        });
+        let jitter = one
+            .jitter_ns
+            .map_or_else(String::new, |jitter| format!("; jitter {} between sends (RFC 3550)", time(jitter)));
         lines.push(format!(
             "{margin}datagrams: {received} received, {lost} lost{share}, {reordered} reordered{jitter}"
         ));

@@ -134,7 +134,9 @@ mod tests {
     fn no_number_address_or_head_is_broken_at_any_width() {
         for columns in (40..200).map(Some).chain([None]) {
             let text = made(&HEADER, rows(), columns);
-            for whole in ["[2001:db8::72:1]:56224", "12.3 Gb/s", "999 Mb/s", "1234", "address", "goodput", "round"] {
+            for whole in
+                ["[2001:db8::72:1]:56224", "12.3 Gb/s", "999 Mb/s", "1234", "address", "goodput", "round"]
+            {
                 assert!(text.contains(whole), "{columns:?}: {whole}:\n{text}");
             }
             if let Some(columns) = columns {

@@ -48,7 +48,8 @@ fn one(
     counted: &mut BTreeMap<(usize, u32), u64>,
     place: usize,
 ) -> DirectionInterval {
-    let sockets: Vec<_> = sender.flows.iter().filter_map(|flow| Some((flow.flow, flow.tcp.as_ref()?))).collect();
+    let sockets: Vec<_> =
+        sender.flows.iter().filter_map(|flow| Some((flow.flow, flow.tcp.as_ref()?))).collect();
     let resent = sockets.iter().map(|(flow, info)| {
         let total = u64::from(info.total_retransmit_count);
         total.saturating_sub(counted.insert((place, *flow), total).unwrap_or(0))

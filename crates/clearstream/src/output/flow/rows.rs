@@ -30,7 +30,8 @@ impl IntervalTable {
     /// What the columns are of, and their heads.
     pub fn heading(&self) -> String {
         let host = if self.is_one_machine { "the host" } else { "the hosts" };
-        let mut notes = format!("CPU: cores busy by the flow threads (client/server) and by all on {host}.\n");
+        let mut notes =
+            format!("CPU: cores busy by the flow threads (client/server) and by all on {host}.\n");
         if self.is_both {
             notes.push_str("> client to server, < server to client. ");
         }
@@ -43,7 +44,13 @@ impl IntervalTable {
             false => format!("{:>7}{:>8}{:>9}", "retr", "rtt", "cwnd"),
         };
         let host = if self.is_one_machine { "host" } else { "hosts" };
-        format!("{}\n{:>14}  {way}{:>10}{counts}{:>12}{host:>12}", notes.trim_end(), "interval", "goodput", "threads")
+        format!(
+            "{}\n{:>14}  {way}{:>10}{counts}{:>12}{host:>12}",
+            notes.trim_end(),
+            "interval",
+            "goodput",
+            "threads"
+        )
     }
 
     /// A row for each direction that carries data.
@@ -192,8 +199,14 @@ mod tests {
             ..direction(Direction::Forward, false)
         }];
         let absent = SideInterval::default();
-        let interval =
-            Interval { index: 3, warm_up: false, goodput_bps: 0.0, directions, client: side(), server: absent };
+        let interval = Interval {
+            index: 3,
+            warm_up: false,
+            goodput_bps: 0.0,
+            directions,
+            client: side(),
+            server: absent,
+        };
         let row = table.rows(&interval);
         let cells: Vec<&str> = row.split_whitespace().collect();
         // Interval, rate, retransmits, round trip, window, threads, hosts.

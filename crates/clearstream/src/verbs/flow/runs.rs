@@ -69,7 +69,11 @@ impl RunsArgs {
             let detail = serde_json::json!({ "goodput_bps": run.summary.goodput_bps });
             let text = || {
                 let latency = run.latency.as_ref().map(|latency| format!("\n{}", flow::latency(latency)));
-                Some(format!("{}{}", flow::headline(&run.summary, Paint::for_stdout()), latency.unwrap_or_default()))
+                Some(format!(
+                    "{}{}",
+                    flow::headline(&run.summary, Paint::for_stdout()),
+                    latency.unwrap_or_default()
+                ))
             };
             out.state("run-ended", Some(detail), text);
         }
@@ -118,9 +122,12 @@ impl RunsArgs {
         let mut parts = vec![format!("\n{}", table(&header, rows.collect())), spread_words(spread, paint)];
         parts.extend(threshold.map(|threshold| words(&threshold)));
         // The last run stands for the others: what is true of one is of all.
-        parts.extend(runs.last().into_iter().flat_map(|run| &run.summary.notices).map(|notice| {
-            paint.warning(&format!("note: {}", notice.message))
-        }));
+        parts.extend(
+            runs.last()
+                .into_iter()
+                .flat_map(|run| &run.summary.notices)
+                .map(|notice| paint.warning(&format!("note: {}", notice.message))),
+        );
         parts.join("\n")
     }
 
