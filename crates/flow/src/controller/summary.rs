@@ -160,7 +160,7 @@ impl Totals {
                 Side::Client => (&self.client, &self.server),
                 Side::Server => (&self.server, &self.client),
             };
-            let flow = |flow| receiver.received_bytes.get(flow).copied().unwrap_or(0);
+            let flow = |flow: usize| receiver.received_bytes.get(flow).copied().unwrap_or(0);
             let flows = 0..self.config.flows as usize;
             DirectionSummary {
                 direction: *direction,

@@ -90,7 +90,10 @@ impl Latency {
                 }
                 series(ends, config, cancel)
             });
-            let result = flow(&|| drop(start.send(())));
+            let result = flow(&|| {
+                // The series may have ended already, by a fault.
+                let _ = start.send(());
+            });
             drop(start);
             if result.is_err() || stop.load(Ordering::Relaxed) {
                 cancelled.store(true, Ordering::Relaxed);
