@@ -57,7 +57,7 @@ pub fn measure(
 ///
 /// # Errors
 /// As [`measure`].
-pub fn round_trips(
+pub(crate) fn round_trips(
     config: &ProbeConfig,
     udp: SocketAddr,
     cookie: &Cookie,
