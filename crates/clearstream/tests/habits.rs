@@ -147,7 +147,7 @@ fn figures_say_what_they_are_of() {
     for expected in [
         "of the flow threads",
         "whole host, other programs included",
-        "TCP round trip, by the sender",
+        "TCP round trip at the sender",
         "tcpi_rtt",
     ] {
         assert!(text.contains(expected), "{expected}:\n{text}");

@@ -38,19 +38,17 @@ fn free_ports() -> (u16, u16) {
 
 #[test]
 fn a_maximum_segment_size_is_the_one_that_ss_sees() {
-    let (source, destination) = free_ports();
-    let config = FlowConfig {
-        source_port: Some(source),
-        destination_port: Some(destination),
-        mss: Some(ByteCount(1000)),
-        ..short()
-    };
+    let config = FlowConfig { mss: Some(ByteCount(1000)), ..short() };
     let (mut client, mut server) = peers();
-    let mut seen = None;
-    let (summary, _) = measure_with(&mut client, &mut server, &config, |event| {
-        if matches!(event, FlowEvent::Interval(_)) && seen.is_none() {
+    let (mut ports, mut seen) = (None, None);
+    let (summary, _) = measure_with(&mut client, &mut server, &config, |event| match (&event, ports) {
+        (FlowEvent::Ready { client, .. }, _) => {
+            ports = Some((port(&client.flows[0].local), port(&client.flows[0].remote)));
+        }
+        (FlowEvent::Interval(_), Some((source, destination))) if seen.is_none() => {
             seen = Some((ss("-tmiHn", source, destination), ss("-tmiHn", destination, source)));
         }
+        _ => {}
     })
     .unwrap();
     let (from, to) = seen.unwrap();

@@ -245,7 +245,8 @@ impl Output {
 
     /// Where the document comes from.
     fn provenance(&self) -> Provenance {
-        let time = |at: Timestamp| at.round(Unit::Millisecond).unwrap_or(at).to_string();
+        // With all three digits, so that times sort as text.
+        let time = |at: Timestamp| format!("{at:.3}");
         Provenance {
             started: time(self.0.started),
             ended: time(Timestamp::now()),

@@ -162,7 +162,11 @@ pub fn headline(summary: &FlowSummary, paint: Paint) -> String {
     format!(
         "goodput {}{} over {} ({} received{})",
         paint.figure(&rate(summary.goodput_bps)),
-        if summary.requested.receive == ReceiveMethod::Discard { " (discard)" } else { "" },
+        match (&summary.requested.receive, summary.directions.len()) {
+            (ReceiveMethod::Discard, _) => " (discard)",
+            (_, 2) => ", both directions together,",
+            _ => "",
+        },
         time(summary.measured_ns),
         bytes(summary.received_bytes),
         match summary.complete {
@@ -189,7 +193,7 @@ fn direction(one: &DirectionSummary, is_one_of_two: bool) -> Vec<String> {
     }
     if let (Some(rtt), Some(least)) = (one.rtt_ns, one.min_rtt_ns) {
         lines.push(format!(
-            "{margin}TCP round trip, by the sender: median {} (smoothed, tcpi_rtt), lowest {} (tcpi_min_rtt)",
+            "{margin}TCP round trip at the sender: median {} (tcpi_rtt), lowest {}",
             time(rtt),
             time(least)
         ));

@@ -62,8 +62,8 @@ impl IntervalTable {
     fn row(&self, interval: &Interval, one: &DirectionInterval) -> String {
         // A side that was not there has no times.
         let timed = if interval.client.end_ns > 0 { &interval.client } else { &interval.server };
-        let span = format!("{:>6.2}-{:>6.2} s", timed.start_ns as f64 / 1e9, timed.end_ns as f64 / 1e9);
         let mark = if interval.warm_up { "w" } else { " " };
+        let span = format!("{mark}{:>6.2}-{:>6.2} s", timed.start_ns as f64 / 1e9, timed.end_ns as f64 / 1e9);
         let way = match one.direction {
             _ if !self.is_both => "",
             Direction::Reverse => " <",
@@ -74,7 +74,7 @@ impl IntervalTable {
             Direction::Reverse if self.is_both => String::new(),
             _ => self.processors(interval),
         };
-        let row = format!("{span}{mark}{way}{:>10}{}{processors}", rate(one.goodput_bps), self.counts(one));
+        let row = format!("{span}{way}{:>10}{}{processors}", rate(one.goodput_bps), self.counts(one));
         row.trim_end().to_owned()
     }
 
@@ -210,6 +210,6 @@ mod tests {
         let row = table.rows(&interval);
         let cells: Vec<&str> = row.split_whitespace().collect();
         // Interval, rate, retransmits, round trip, window, threads, hosts.
-        assert_eq!(cells[5..], ["0", "-", "123", "MiB", "12.34/-", "65.00/-"], "{row}");
+        assert_eq!(cells[4..], ["0", "-", "123", "MiB", "12.34/-", "65.00/-"], "{row}");
     }
 }
