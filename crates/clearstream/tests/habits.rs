@@ -58,20 +58,36 @@ fn every_verb_fits_80_columns() {
         "rdma write --local --size 64 --iterations 50",
     ] {
         let key = "6d5a56da255b0ec24167253d43a38fb0d0ca2bcbae7b30b477cb2da38030f20c6a42b73bbeac01fa";
-        let words = words(&line.replace("KEY", key));
-        let mut command = clearstream(&words.iter().map(String::as_str).collect::<Vec<_>>());
-        let ended = finish(command.env("COLUMNS", "80").spawn().unwrap(), Duration::from_secs(60));
-        assert!(matches!(ended.code(), 0 | 8), "{line}: {}", ended.stderr);
-        for row in ended.stdout.lines() {
-            // A command to copy is never broken, nor is a single word.
-            let is_command = row.starts_with("       ") && row.contains("clearstream ");
-            let long_word = row.split_whitespace().any(|word| word.chars().count() > 70);
-            assert!(
-                row.chars().count() <= 80 || is_command || long_word,
-                "{line}: {} columns: {row}",
-                row.chars().count()
-            );
-        }
+        fits_80_columns(&line.replace("KEY", key));
+    }
+}
+
+fn fits_80_columns(line: &str) {
+    let words = words(line);
+    let mut command = clearstream(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    let ended = finish(command.env("COLUMNS", "80").spawn().unwrap(), Duration::from_secs(60));
+    assert!(matches!(ended.code(), 0 | 8), "{line}: {}", ended.stderr);
+    for row in ended.stdout.lines() {
+        // A command to copy is never broken, nor is a single word.
+        let is_command = row.starts_with("       ") && row.contains("clearstream ");
+        let long_word = row.split_whitespace().any(|word| word.chars().count() > 70);
+        let columns = row.chars().count();
+        assert!(columns <= 80 || is_command || long_word, "{line}: {columns} columns: {row}");
+    }
+}
+
+#[test]
+fn root_labs_and_what_is_measured_in_them_fit_80_columns() {
+    let folder = tempfile::tempdir().unwrap();
+    let _lab = Lab::of_two_hosts(folder.path(), "habits-columns");
+    for line in [
+        "lab list",
+        "lab show habits-columns",
+        "flow --lab habits-columns -t 400ms --warm-up 200ms --interval 200ms --direction both",
+        "probe --lab habits-columns --count 5 --interval 10ms",
+        "study run clearstream-40ge --dry-run --lab wan-1650km",
+    ] {
+        fits_80_columns(line);
     }
 }
 
