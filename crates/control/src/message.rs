@@ -29,6 +29,9 @@ pub struct Hello {
     /// Of an agent that sshd started: the address of its host that ssh connected to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh_address: Option<IpAddr>,
+    /// Kernel release of the sender's host; absent from peers of before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
 }
 
 /// One frame's content.

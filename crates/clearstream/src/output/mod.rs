@@ -21,6 +21,7 @@ pub mod table;
 mod terminal;
 pub mod tune;
 pub mod watch;
+pub mod width;
 
 use std::io::{self, IsTerminal, Write};
 
@@ -120,8 +121,18 @@ fn json<T: Serialize>(document: &T, pretty: bool) -> io::Result<()> {
     )
 }
 
-/// Writes one line to standard output, control characters escaped.
+/// Writes one line for people to standard output, broken between words where
+/// the terminal is narrower, control characters escaped.
 pub fn line(text: &str) -> io::Result<()> {
+    match width::columns() {
+        Some(columns) => as_it_is(&width::fit(text, columns)),
+        None => as_it_is(text),
+    }
+}
+
+/// Writes text that programs read, such as a script or a unit file, without a
+/// break of its lines; control characters escaped.
+pub fn as_it_is(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let text = printable(text, wants_colours(&out));
     closed_is_read(
@@ -135,6 +146,16 @@ pub fn log(text: &str) {
     let mut text = printable(text, wants_colours(&io::stderr())).into_owned();
     text.push('\n');
     stderr::write(text);
+}
+
+/// The command line, the program's name first, as records and documents have it.
+pub fn command_line() -> Vec<String> {
+    std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
+/// A line that is never broken, such as a command to copy.
+pub fn verbatim(text: &str) -> String {
+    format!("{}{text}", terminal::VERBATIM)
 }
 
 /// Text for a place that is not printed by [`line()`] or [`log`].

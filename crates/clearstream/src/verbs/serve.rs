@@ -23,8 +23,8 @@ use crate::{
 /// Wait for paired controllers.
 #[derive(Debug, clap::Args)]
 pub struct ServeArgs {
-    /// Address and port to listen on; another than loopback only when asked [default: 127.0.0.1:5740,
-    /// with --compat iperf3 127.0.0.1:5201]
+    /// Address and port to listen on; loopback unless an address is given (default: 127.0.0.1:5740,
+    /// with --compat iperf3 127.0.0.1:5201)
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
     /// Queue a second controller instead of refusing it

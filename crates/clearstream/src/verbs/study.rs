@@ -177,6 +177,7 @@ impl RunArgs {
             self.check_resume(folder)?;
         }
         let mut ends = Endpoints::open(self.to.as_deref(), &self.path)?;
+        out.set_hosts(ends.identities());
         let options = PlanOptions {
             mode: self.mode().unwrap_or_default(),
             seed: self.seed.unwrap_or(SEED),
@@ -190,6 +191,7 @@ impl RunArgs {
             options,
             registry: registry.clone(),
             program_version: env!("CARGO_PKG_VERSION").to_owned(),
+            command: output::command_line(),
         };
         let mut testbed =
             HostTestbed::new(ends.hosts()?, registry.clone()).with_treatments(self.treatments());

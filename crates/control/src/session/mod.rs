@@ -121,6 +121,7 @@ pub fn own_hello() -> Hello {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         host: clearstream_sys::process::host_name(),
         ssh_address: None,
+        kernel: Some(clearstream_sys::process::kernel_release()),
     }
 }
 
