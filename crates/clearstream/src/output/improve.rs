@@ -121,6 +121,8 @@ mod tests {
             journals: Vec::new(),
             end,
             limit: None,
+            observed_bps: None,
+            next_step: None,
             notices: Vec::new(),
         }
     }

@@ -175,6 +175,12 @@ impl FlowArgs {
             None
         });
         let latency = idle.zip(loaded).map(|(idle, loaded)| LatencyUnderLoad::of(&idle, &loaded));
-        Ok(Measured { choice: choice.cloned(), steering: steered, delay_lines, latency, ..view.measured(summary) })
+        Ok(Measured {
+            choice: choice.cloned(),
+            steering: steered,
+            delay_lines,
+            latency,
+            ..view.measured(summary)
+        })
     }
 }

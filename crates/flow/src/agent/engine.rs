@@ -122,11 +122,6 @@ pub fn is_congestion_control_loaded(name: &str) -> bool {
     super::refuse_to_load(&HostRoot::live(), Some(name)).is_ok()
 }
 
-/// Kind of failure of a connection that never came about.
-pub fn connect_kind(error: &io::Error) -> FailureKind {
-    open::connect_kind(error)
-}
-
 /// The data threads of one end and their sampler. Dropping it ends them.
 #[derive(Debug)]
 pub struct Engine {
@@ -171,7 +166,7 @@ impl Engine {
         let task = Task {
             flow: number,
             way,
-            transfer: usize::try_from(self.config.transfer.0).unwrap_or(usize::MAX),
+            transfer: usize::try_from(self.config.transfer().0).unwrap_or(usize::MAX),
             limit: self.config.bytes.map(|bytes| bytes.0),
             core: self.core(number, role),
             node: self.config.memory_node,
@@ -246,7 +241,7 @@ impl Engine {
         let told: Vec<WorkerReady> = self.told.1.iter().take(threads).collect();
         if let Some(error) = told.iter().find_map(|worker| worker.buffer.as_ref().err()) {
             return Err(Failure::of_system(
-                &format!("get memory for a transfer of {}", self.config.transfer),
+                &format!("get memory for a transfer of {}", self.config.transfer()),
                 error,
             ));
         }

@@ -46,8 +46,11 @@ pub(super) fn check(config: &FlowConfig) -> Result<(), Failure> {
             config.flows
         )));
     }
-    if config.transfer.0 > TRANSFER_MAX {
-        return Err(invalid(format!("an iperf3 server takes transfers up to 1MiB, not {}", config.transfer)));
+    if config.transfer().0 > TRANSFER_MAX {
+        return Err(invalid(format!(
+            "an iperf3 server takes transfers up to 1MiB, not {}",
+            config.transfer()
+        )));
     }
     if config.window.is_some_and(|window| window.0 > WINDOW_MAX) {
         return Err(invalid("an iperf3 server takes windows up to 512MiB"));
@@ -132,7 +135,7 @@ pub(super) fn parameters(
     };
     let mss_bytes = if udp { MSS_UNSET } else { socket.tcp_mss().map_err(unreadable)? };
     let whole_seconds = |nanos: u64| u32::try_from(nanos.div_ceil(NANOS)).unwrap_or(u32::MAX);
-    let length_bytes = if udp { datagram_bytes } else { config.transfer.0 };
+    let length_bytes = if udp { datagram_bytes } else { config.transfer().0 };
     let remote_cores = match config.direction {
         Direction::Forward => &config.receiver_cores,
         Direction::Reverse => &config.sender_cores,

@@ -70,9 +70,9 @@ impl<'a> Session<'a> {
     pub(super) fn path_socket(&self) -> Result<Socket, Failure> {
         let config = FlowConfig { protocol: Protocol::Udp, ..FlowConfig::default() };
         let socket = engine::open_socket(&config, self.server().ip(), Role::Send)?;
-        socket.connect(&self.server().into()).map_err(|error| {
-            failure(engine::connect_kind(&error), format!("no path to {}: {error}", self.name))
-        })?;
+        socket
+            .connect(&self.server().into())
+            .map_err(|error| Failure::of_connect(&format!("no path to {}", self.name), "UDP", &error))?;
         Ok(socket)
     }
 

@@ -50,7 +50,7 @@ pub(super) fn config(parameters: &Parameters) -> FlowConfig {
         duration: TimeSpan::from_seconds(2 * DURATION_MAX_S),
         warm_up: TimeSpan::from_seconds(parameters.omit_s.into()),
         interval: INTERVAL,
-        transfer: if tcp { ByteCount(parameters.length_bytes) } else { defaults.transfer },
+        transfer: if tcp { Some(ByteCount(parameters.length_bytes)) } else { defaults.transfer },
         method: if tcp && parameters.send_file { SendMethod::Sendfile } else { SendMethod::Copy },
         receive: if tcp && parameters.discard { ReceiveMethod::Discard } else { ReceiveMethod::Copy },
         window: parameters.window_bytes.map(|bytes| ByteCount(bytes.into())),
