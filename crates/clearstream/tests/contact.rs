@@ -99,7 +99,7 @@ impl World {
         let rules = format!(
             "table inet site {{ chain input {{ type filter hook input priority 0; policy accept; \
              tcp flags & (syn | ack) == syn tcp dport != {{ 22, {port} }} drop; \
-             udp sport != {port} udp dport != {port} drop; }} }}\n"
+             udp sport {port} accept; udp dport {port} accept; meta l4proto udp drop;\n}}\n}}\n"
         );
         let path = self.path("rules.nft");
         fs::write(&path, rules).unwrap();

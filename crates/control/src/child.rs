@@ -206,7 +206,7 @@ fn collect(stderr: ChildStderr, words: &Mutex<Words>) {
             words.login = Some(login);
             continue;
         }
-        if words.login.is_some() && is_noise(&text) {
+        if is_noise(&text) {
             continue;
         }
         if words.lines.len() == LINES {

@@ -88,9 +88,10 @@ impl Login {
     }
 }
 
-/// Lines that ssh logs at the level VERBOSE beside the login: its own statistics.
+/// Lines of ssh that explain no failure: its statistics, and a key that it has learnt.
 pub(crate) fn is_noise(line: &str) -> bool {
-    ["Transferred: sent ", "Bytes per second: sent "].iter().any(|start| line.starts_with(start))
+    let starts = ["Transferred: sent ", "Bytes per second: sent ", "Warning: Permanently added "];
+    starts.iter().any(|start| line.starts_with(start))
 }
 
 /// One word for a POSIX shell. A leading `~/` stays open to expansion, so that
