@@ -185,7 +185,7 @@ fn systemd_takes_the_units() {
         // The program where it is now, and a user that this host has.
         let here = text
             .replace("/opt/net/bin/clearstream", &program().display().to_string())
-            .replace("User=clearstream", "User=nobody");
+            .replace("User=clearstream", "User=daemon");
         let unit = place.path().join(name);
         fs::write(&unit, here).unwrap();
         let output = done("systemd-analyze", &["verify", "--man=no", &unit.display().to_string()], &[]);
