@@ -289,9 +289,25 @@ fn the_protocol_of_iwarp_does_no_input_or_output_and_reads_no_clock() {
 /// Bytes in, what they mean out: what peers say is tested and fuzzed without them.
 #[test]
 fn the_protocol_of_iperf3_does_no_input_or_output_and_reads_no_clock() {
-    let words = ["std::net", "std::time", "std::thread", "std::io", "Instant", "rustix", "socket2", "clearstream_sys"];
-    let protocol =
-        ["wire.rs", "object.rs", "parameters.rs", "results.rs", "datagram.rs", "client/machine.rs", "server/machine.rs"];
+    let words = [
+        "std::net",
+        "std::time",
+        "std::thread",
+        "std::io",
+        "Instant",
+        "rustix",
+        "socket2",
+        "clearstream_sys",
+    ];
+    let protocol = [
+        "wire.rs",
+        "object.rs",
+        "parameters.rs",
+        "results.rs",
+        "datagram.rs",
+        "client/machine.rs",
+        "server/machine.rs",
+    ];
     let found: Vec<_> = places(&["iperf3"], &words)
         .into_iter()
         .filter(|place| {

@@ -66,7 +66,12 @@ fn connect(
     Ok(socket)
 }
 
-pub(super) fn reach(config: &FlowConfig, server: SocketAddr, part: Part, flow: u32) -> Result<Socket, Failure> {
+pub(super) fn reach(
+    config: &FlowConfig,
+    server: SocketAddr,
+    part: Part,
+    flow: u32,
+) -> Result<Socket, Failure> {
     let until = Instant::now() + HELD_PATIENCE;
     loop {
         let socket = open::open(config, server.ip(), part)?;
