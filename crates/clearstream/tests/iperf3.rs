@@ -518,7 +518,8 @@ fn a_server_that_lies_ends_the_test_with_a_reason() {
 #[test]
 fn hostile_clients_do_not_stop_the_server() {
     let mut server = OurServer::start(&[]);
-    let connect = || TcpStream::connect(format!("127.0.0.1:{}", server.port)).unwrap();
+    let target = format!("127.0.0.1:{}", server.port);
+    let connect = || TcpStream::connect(&target).unwrap();
     let frame = |text: &[u8]| [&(text.len() as u32).to_be_bytes()[..], text].concat();
     let said: [Vec<u8>; 8] = [
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(),
