@@ -61,7 +61,7 @@ repetitions = 1
 
 /// The rest in this order: the verb, its arguments (`TMP` is a folder, `ROOT`
 /// the source tree, `SERVER` a captured host), and the name of its document.
-const RUN: [(&str, &str, &str); 33] = [
+const RUN: [(&str, &str, &str); 34] = [
     ("cc list", "", "congestion-controls"),
     ("defaults", "", "defaults"),
     ("diagnose", "--from ROOT/fixtures/records/v1/clearstream-40ge", "diagnosis"),
