@@ -220,7 +220,7 @@ fn root_a_host_without_the_program_gets_it_by_deploy() {
     let deployed = bare(&["deploy", "dtn2", "--json"]).json();
     let place = home.path().join(".local/bin/clearstream");
     assert_eq!(deployed["path"], place.to_str().unwrap());
-    assert_eq!(deployed["version"], format!("clearstream {}", env!("CARGO_PKG_VERSION")));
+    assert_eq!(deployed["program_version"], format!("clearstream {}", env!("CARGO_PKG_VERSION")));
     assert_eq!((&deployed["copied"], &deployed["found_by_name"]), (&true.into(), &true.into()));
     let sum = Command::new("sha256sum").arg(&place).output().unwrap();
     let sum = String::from_utf8(sum.stdout).unwrap();

@@ -48,7 +48,7 @@ pub struct Deployed {
     /// Path there.
     path: String,
     /// What the program there calls itself, by its own word before it took the place.
-    version: String,
+    program_version: String,
     /// What was there before, by the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     previous_version: Option<String>,
@@ -196,7 +196,7 @@ impl DeployArgs {
         let deployed = Deployed {
             found_by_name: findings.value("found") == Some(place.as_str()),
             host: self.host.clone(),
-            version: findings.value("version").unwrap_or_default().to_owned(),
+            program_version: findings.value("version").unwrap_or_default().to_owned(),
             previous_version: findings.value("before").map(str::to_owned),
             size_bytes: binary.size_bytes,
             sha256: binary.sha256,
@@ -253,7 +253,7 @@ impl DeployArgs {
 
 impl Deployed {
     fn text(&self, found: Option<&str>) -> String {
-        let Self { host, path, version, .. } = self;
+        let Self { host, path, program_version: version, .. } = self;
         let size = quantity::bytes(self.size_bytes);
         let mut text = match (&self.previous_version, self.copied) {
             (_, false) => format!("{host} has it already: {version} at {path}"),
