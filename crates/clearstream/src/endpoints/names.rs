@@ -36,7 +36,8 @@ mod tests {
     fn each_address_is_taken_once_and_in_order() {
         let text = "2001:db8::7     STREAM dtn2.example\n2001:db8::7     DGRAM\n2001:db8::7     RAW\n\
                     192.0.2.7       STREAM\n192.0.2.7       DGRAM\nfe80::1%eth0    STREAM\n";
-        let expected: Vec<IpAddr> = ["2001:db8::7", "192.0.2.7"].map(|text| text.parse().expect("an address")).into();
+        let expected: Vec<IpAddr> =
+            ["2001:db8::7", "192.0.2.7"].map(|text| text.parse().expect("an address")).into();
         assert_eq!(addresses(text), expected, "an address with a zone is no address of a far host");
         assert!(addresses("").is_empty());
     }
