@@ -98,6 +98,8 @@ mod tests {
         let two = iperf3(include_str!("../fixtures/iperf3-2.json")).unwrap();
         assert!(close(two.bytes, 7_391_150_080.0) && close(two.bps, 29_556_560_935.425_564));
         assert!(iperf3(include_str!("../fixtures/iperf3-1.json")).unwrap().bps > 1e9);
+        let newer = iperf3(include_str!("../fixtures/iperf3-3.22.json")).unwrap();
+        assert!(close(newer.bytes, 1_517_289_472.0) && newer.bps > 1e9);
         // Two processes, one document after the other.
         let one = include_str!("../fixtures/iperf3-1.json");
         let sum = iperf3(&[one, one].concat()).unwrap();
