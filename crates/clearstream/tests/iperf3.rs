@@ -384,7 +384,7 @@ fn options_of_a_client_are_in_force_at_the_server() {
     // As before: the next client gets a socket of its own size.
     their_client(&server.port, &["-t", "1"]);
     let next = server.summary();
-    assert_ne!(next["settings"]["flows"][0]["receive_buffer_bytes"], 131_072);
+    assert_ne!(next["settings"]["flows"][0]["send_buffer_bytes"], 131_072);
     server.stop();
 }
 
