@@ -43,7 +43,7 @@ pub fn wait_for_listener(port: &str) {
 
 /// iperf3's server for one test, with its own output as JSON.
 pub struct TheirServer {
-    pub child: Child,
+    child: Option<Child>,
     pub port: String,
 }
 
@@ -52,17 +52,27 @@ impl TheirServer {
         let port = free_port();
         let child = iperf3(&["-s", "-1", "-J", "-B", "127.0.0.1", "-p", &port]);
         wait_for_listener(&port);
-        Self { child, port }
+        Self { child: Some(child), port }
     }
 
     pub fn target(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    pub fn output(self) -> Value {
-        let run = finish(self.child, LIMIT);
+    pub fn output(mut self) -> Value {
+        let run = finish(self.child.take().unwrap(), LIMIT);
         serde_json::from_str(&run.stdout)
             .unwrap_or_else(|error| panic!("{error}: {}{}", run.stdout, run.stderr))
+    }
+}
+
+impl Drop for TheirServer {
+    fn drop(&mut self) {
+        // A test that failed did not wait for its end.
+        if let Some(child) = &mut self.child {
+            drop(child.kill());
+            drop(child.wait());
+        }
     }
 }
 
