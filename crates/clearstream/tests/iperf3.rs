@@ -1,144 +1,13 @@
 //! `flow --compat iperf3` and `serve --compat iperf3` against Debian's iperf3, on
-//! loopback: figures of both ends agree, and nothing that a peer says harms.
+//! loopback: figures of both ends agree.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 mod common;
+mod iperf3_programs;
 
-use std::{
-    io::{BufRead, BufReader, Read, Write},
-    net::{TcpListener, TcpStream},
-    process::{Child, Command, Stdio},
-    time::Duration,
-};
-
-use common::{Run, assert_published, assert_valid, clearstream, eventually, finish, run, signal};
+use common::{eventually, run};
+use iperf3_programs::{LIMIT, OurServer, TheirServer, bytes, our_client, their_client};
 use serde_json::Value;
-
-const LIMIT: Duration = Duration::from_secs(60);
-
-fn iperf3(arguments: &[&str]) -> Child {
-    let mut command = Command::new("iperf3");
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.spawn().unwrap_or_else(|error| panic!("iperf3 ({error}): `.ci/install test` installs it"))
-}
-
-/// A port that nobody has, as text.
-fn free_port() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string()
-}
-
-/// Somebody listens: asked of the kernel, since a connection would be taken for a client.
-fn wait_for_listener(port: &str) {
-    let place = format!(":{:04X} ", port.parse::<u16>().unwrap());
-    eventually(Duration::from_secs(10), "a listener", || {
-        ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|path| {
-            let table = std::fs::read_to_string(path).unwrap_or_default();
-            // Column 2 is the local address, column 4 the state; 0A listens.
-            table.lines().any(|line| {
-                let columns: Vec<&str> = line.split_whitespace().collect();
-                columns.len() > 3 && format!("{} ", columns[1]).ends_with(&place) && columns[3] == "0A"
-            })
-        })
-    });
-}
-
-/// iperf3's server for one test, with its own output as JSON.
-struct TheirServer {
-    child: Child,
-    port: String,
-}
-
-impl TheirServer {
-    fn start() -> Self {
-        let port = free_port();
-        let child = iperf3(&["-s", "-1", "-J", "-B", "127.0.0.1", "-p", &port]);
-        wait_for_listener(&port);
-        Self { child, port }
-    }
-
-    fn target(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
-    }
-
-    fn output(self) -> Value {
-        let run = finish(self.child, LIMIT);
-        serde_json::from_str(&run.stdout)
-            .unwrap_or_else(|error| panic!("{error}: {}{}", run.stdout, run.stderr))
-    }
-}
-
-/// Our server, whose events are read.
-struct OurServer {
-    child: Child,
-    events: BufReader<std::process::ChildStdout>,
-    port: String,
-}
-
-impl OurServer {
-    fn start(arguments: &[&str]) -> Self {
-        let all = ["serve", "--compat", "iperf3", "--listen", "127.0.0.1:0", "--json-stream"];
-        let mut child = clearstream(&[&all[..], arguments].concat()).spawn().unwrap();
-        let mut events = BufReader::new(child.stdout.take().unwrap());
-        let listening = event(&mut events);
-        assert_eq!(listening["payload"]["name"], "listening", "{listening}");
-        let address = listening["payload"]["detail"]["address"].as_str().unwrap();
-        let port = address.rsplit_once(':').unwrap().1.to_owned();
-        Self { child, events, port }
-    }
-
-    /// The facts of the next state of this name.
-    fn wait_for(&mut self, name: &str) -> Value {
-        loop {
-            let next = event(&mut self.events);
-            if next["kind"] == "interval" {
-                assert_valid("iperf3-interval", &next["payload"]);
-            }
-            if next["payload"]["name"] == name {
-                return next["payload"]["detail"].clone();
-            }
-        }
-    }
-
-    /// The summary of the next test.
-    fn summary(&mut self) -> Value {
-        self.wait_for("test-finished")["summary"].clone()
-    }
-
-    fn stop(mut self) {
-        signal(self.child.id(), "TERM");
-        eventually(LIMIT, "the server's end", || self.child.try_wait().unwrap().is_some());
-        assert_eq!(self.child.wait().unwrap().code(), Some(0));
-    }
-}
-
-impl Drop for OurServer {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-}
-
-fn event(events: &mut impl BufRead) -> Value {
-    let mut line = String::new();
-    events.read_line(&mut line).unwrap();
-    let event = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
-    assert_published(&event);
-    event
-}
-
-/// iperf3's client towards a port, with its output as JSON.
-fn their_client(port: &str, arguments: &[&str]) -> Value {
-    let all = ["-c", "127.0.0.1", "-p", port, "-J"];
-    let run = finish(iperf3(&[&all[..], arguments].concat()), LIMIT);
-    let document: Value = serde_json::from_str(&run.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}{}", run.stdout, run.stderr));
-    assert!(document.get("error").is_none(), "{arguments:?}: {}", document["error"]);
-    document
-}
-
-fn our_client(target: &str, arguments: &[&str]) -> Run {
-    run(&[&["flow", "--compat", "iperf3", target, "-O", "0s", "--json"], arguments].concat())
-}
 
 /// Bytes of the streams that iperf3's server sends on, or does not, as it counted
 /// them: it prints before it hears the client's figures.
@@ -157,10 +26,6 @@ fn stream_sums(document: &Value, sender: bool) -> (u64, u64) {
         let of = |side: &str| stream[side]["bytes"].as_u64().unwrap();
         (sent + of("sender"), received + of("receiver"))
     })
-}
-
-fn bytes(direction: &Value, key: &str) -> u64 {
-    direction[key].as_u64().unwrap_or_else(|| panic!("{key} in {direction}"))
 }
 
 /// Both ends have the same numbers for both ends.
@@ -384,7 +249,7 @@ fn options_of_a_client_are_in_force_at_the_server() {
     // As before: the next client gets a socket of its own size.
     their_client(&server.port, &["-t", "1"]);
     let next = server.summary();
-    assert_ne!(next["settings"]["flows"][0]["receive_buffer_bytes"], 131_072);
+    assert_ne!(next["settings"]["flows"][0]["send_buffer_bytes"], 131_072);
     server.stop();
 }
 
@@ -428,20 +293,6 @@ fn a_clients_wish_for_our_output_is_met_under_our_name() {
 }
 
 #[test]
-fn one_test_at_a_time() {
-    let mut server = OurServer::start(&[]);
-    let first = iperf3(&["-c", "127.0.0.1", "-p", &server.port, "-t", "2", "-J"]);
-    server.wait_for("test-started");
-    let second = finish(iperf3(&["-c", "127.0.0.1", "-p", &server.port, "-t", "1"]), LIMIT);
-    assert!(second.stderr.contains("busy"), "{}{}", second.stdout, second.stderr);
-    let ours = our_client(&format!("127.0.0.1:{}", server.port), &["-t", "1s"]);
-    ours.refused(4, &["busy with another test"]);
-    assert_eq!(finish(first, LIMIT).code(), 0);
-    server.summary();
-    server.stop();
-}
-
-#[test]
 fn our_two_ends_understand_each_other() {
     let mut server = OurServer::start(&[]);
     let target = format!("127.0.0.1:{}", server.port);
@@ -460,130 +311,6 @@ fn our_two_ends_understand_each_other() {
         }
     }
     server.stop();
-}
-
-#[test]
-fn nobody_and_somebody_else_are_named() {
-    let port = free_port();
-    our_client(&format!("127.0.0.1:{port}"), &[]).refused(3, &["no iperf3 server", "nothing listens", &port]);
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let target = listener.local_addr().unwrap().to_string();
-    let other = std::thread::spawn(move || {
-        let mut stream = listener.accept().unwrap().0;
-        stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n").unwrap();
-        drop(stream.read(&mut [0; 100]));
-    });
-    our_client(&target, &[]).refused(3, &["is it an iperf3 program"]);
-    other.join().unwrap();
-    our_client("nowhere.invalid", &[]).refused(3, &["cannot reach nowhere.invalid"]);
-    run(&["flow", "--compat", "iperf3"]).refused(2, &["name the iperf3 server"]);
-    run(&["flow", "--compat", "iperf3", "127.0.0.1", "-O", "500ms"]).refused(2, &["whole seconds"]);
-    run(&["flow", "--compat", "iperf3", "127.0.0.1", "--lab", "x"]).refused_by_usage("cannot be used with");
-    run(&["serve", "--compat", "iperf3", "--queue"]).refused_by_usage("cannot be used with");
-    run(&["serve", "--once"]).refused_by_usage("--compat");
-}
-
-/// A server that runs as iperf3's does and then says what cannot be, for a
-/// client; each entry is what it says after the cookie.
-#[test]
-fn a_server_that_lies_ends_the_test_with_a_reason() {
-    let results = |text: &str| {
-        [&[9, 10, 1, 2][..], &[13], &(text.len() as u32).to_be_bytes(), text.as_bytes()].concat()
-    };
-    let cases: [(Vec<u8>, i32, &str); 6] = [
-        (vec![9, 254, 0, 0, 0, 134, 0, 0, 0, 2], 4, "lacks the congestion control"),
-        (vec![9, 11], 6, "ended by its operator"),
-        (vec![9, 9], 6, "PARAM_EXCHANGE where CREATE_STREAMS"),
-        (vec![7], 3, "is it an iperf3 program"),
-        (vec![9], 6, "closed the control connection"),
-        (results("{}"), 6, "where nothing was to come"),
-    ];
-    for (says, code, words) in cases {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let target = listener.local_addr().unwrap().to_string();
-        let liar = std::thread::spawn(move || {
-            let mut control = listener.accept().unwrap().0;
-            control.read_exact(&mut [0; 37]).unwrap();
-            control.write_all(&says).unwrap();
-            // What the client still says is read, so that no reset overtakes ours.
-            drop(control.shutdown(std::net::Shutdown::Write));
-            let mut rest = Vec::new();
-            drop(control.read_to_end(&mut rest));
-        });
-        our_client(&target, &["-t", "300ms"]).refused(code, &[words]);
-        liar.join().unwrap();
-    }
-}
-
-#[test]
-fn hostile_clients_do_not_stop_the_server() {
-    let mut server = OurServer::start(&[]);
-    let target = format!("127.0.0.1:{}", server.port);
-    let connect = || TcpStream::connect(&target).unwrap();
-    let frame = |text: &[u8]| [&(text.len() as u32).to_be_bytes()[..], text].concat();
-    let said: [Vec<u8>; 8] = [
-        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(),
-        vec![0xff; 4],
-        vec![0, 1, 0, 1],
-        frame(b"{"),
-        frame(br#"{"tcp":true,"parallel":100000}"#),
-        frame(br#"{"tcp":true,"len":1e18}"#),
-        frame(br#"{"udp":true,"len":1}"#),
-        frame(br#"{"sctp":true}"#),
-    ];
-    let _silent = connect();
-    for message in &said {
-        let mut stranger = connect();
-        stranger.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        stranger.write_all(&[b'x'; 37]).unwrap();
-        let mut state = [0];
-        stranger.read_exact(&mut state).unwrap();
-        assert_eq!(state, [9], "PARAM_EXCHANGE");
-        stranger.write_all(message).unwrap();
-        drop(stranger.shutdown(std::net::Shutdown::Write));
-        let mut rest = Vec::new();
-        drop(stranger.read_to_end(&mut rest));
-        server.wait_for("test-failed");
-    }
-    their_client(&server.port, &["-t", "1"]);
-    assert_eq!(server.summary()["complete"], true);
-    server.stop();
-}
-
-#[test]
-fn an_interrupted_client_has_its_figures_until_then() {
-    let server = TheirServer::start();
-    let target = server.target();
-    let mut child = clearstream(&[
-        "flow",
-        "--compat",
-        "iperf3",
-        &target,
-        "-t",
-        "60s",
-        "-O",
-        "0s",
-        "-i",
-        "200ms",
-        "--json-stream",
-    ])
-    .spawn()
-    .unwrap();
-    let mut events = BufReader::new(child.stdout.take().unwrap());
-    while event(&mut events)["kind"] != "interval" {}
-    signal(child.id(), "INT");
-    let mut last = Value::Null;
-    let mut line = String::new();
-    while events.read_line(&mut line).unwrap() > 0 {
-        last = serde_json::from_str(&line).unwrap();
-        line.clear();
-    }
-    assert_eq!(child.wait().unwrap().code(), Some(130));
-    let summary = &last["payload"]["summary"];
-    assert_eq!((&last["kind"], &summary["complete"]), (&"result".into(), &false.into()));
-    assert!(bytes(&summary["forward"], "received_bytes") > 0, "the server reports what it has");
-    let theirs = server.output();
-    assert!(theirs.get("error").is_none(), "{}", theirs["error"]);
 }
 
 #[test]

@@ -13,6 +13,7 @@ use std::{
 
 use clearstream_flow::engine::{Engine, Role, Schedule};
 use clearstream_schema::{
+    ByteCount,
     control::{Failure, FailureKind},
     flow::{FlowConfig, FlowSettings, Notice, Protocol},
     iperf3::{Iperf3Interval, Iperf3Role, Iperf3Summary},
@@ -98,7 +99,7 @@ fn drive(
     let mut test = Test {
         config,
         parameters: &parameters,
-        engine: Engine::new(config),
+        engine: Engine::new(&engine_config(config)),
         tally: Tally::default(),
         settings: FlowSettings::default(),
         notices: Vec::new(),
@@ -121,6 +122,14 @@ fn drive(
             Err(Iperf3Error { failure, partial })
         }
     }
+}
+
+/// The test as the data threads have it. A server that has sent its amount of
+/// data sends no more: the last bytes must not wait for a receive low-water mark.
+fn engine_config(config: &FlowConfig) -> FlowConfig {
+    let limited = config.bytes.is_some() && config.protocol != Protocol::Udp;
+    let low_water = config.receive_low_water.or(limited.then_some(ByteCount(1)));
+    FlowConfig { receive_low_water: low_water, ..config.clone() }
 }
 
 /// The parameters; datagrams are as large as the path to the server takes.

@@ -108,11 +108,11 @@ impl Server {
                 continue;
             };
             let ended = test::serve(client, &self.door, stop, events);
+            self.door.admit_client();
             match &ended {
                 Ok(summary) => events(ServerEvent::Finished(summary)),
                 Err(error) => events(ServerEvent::Failed { peer, error }),
             }
-            self.door.admit_client();
             if self.options.once {
                 break;
             }

@@ -1,0 +1,155 @@
+//! iperf3's programs and ours at either end of a test, on loopback.
+#![allow(dead_code, unreachable_pub, reason = "each test file is a program of its own and uses a part")]
+#![allow(clippy::unwrap_used, reason = "a test may end by panic")]
+
+use std::{
+    io::{BufRead, BufReader},
+    net::TcpListener,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use crate::common::{Run, assert_published, assert_valid, clearstream, eventually, finish, run, signal};
+
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+pub fn iperf3(arguments: &[&str]) -> Child {
+    let mut command = Command::new("iperf3");
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap_or_else(|error| panic!("iperf3 ({error}): `.ci/install test` installs it"))
+}
+
+/// A port that nobody has, as text.
+pub fn free_port() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string()
+}
+
+/// Somebody listens: asked of the kernel, since a connection would be taken for a client.
+pub fn wait_for_listener(port: &str) {
+    let place = format!(":{:04X} ", port.parse::<u16>().unwrap());
+    eventually(Duration::from_secs(10), "a listener", || {
+        ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|path| {
+            let table = std::fs::read_to_string(path).unwrap_or_default();
+            // Column 2 is the local address, column 4 the state; 0A listens.
+            table.lines().any(|line| {
+                let columns: Vec<&str> = line.split_whitespace().collect();
+                columns.len() > 3 && format!("{} ", columns[1]).ends_with(&place) && columns[3] == "0A"
+            })
+        })
+    });
+}
+
+/// iperf3's server for one test, with its own output as JSON.
+pub struct TheirServer {
+    child: Option<Child>,
+    pub port: String,
+}
+
+impl TheirServer {
+    pub fn start() -> Self {
+        let port = free_port();
+        let child = iperf3(&["-s", "-1", "-J", "-B", "127.0.0.1", "-p", &port]);
+        wait_for_listener(&port);
+        Self { child: Some(child), port }
+    }
+
+    pub fn target(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    pub fn output(mut self) -> Value {
+        let run = finish(self.child.take().unwrap(), LIMIT);
+        serde_json::from_str(&run.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}{}", run.stdout, run.stderr))
+    }
+}
+
+impl Drop for TheirServer {
+    fn drop(&mut self) {
+        // A test that failed did not wait for its end.
+        if let Some(child) = &mut self.child {
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+}
+
+/// Our server, whose events are read.
+pub struct OurServer {
+    pub child: Child,
+    pub events: BufReader<std::process::ChildStdout>,
+    pub port: String,
+}
+
+impl OurServer {
+    pub fn start(arguments: &[&str]) -> Self {
+        let all = ["serve", "--compat", "iperf3", "--listen", "127.0.0.1:0", "--json-stream"];
+        let mut child = clearstream(&[&all[..], arguments].concat()).spawn().unwrap();
+        let mut events = BufReader::new(child.stdout.take().unwrap());
+        let listening = event(&mut events);
+        assert_eq!(listening["payload"]["name"], "listening", "{listening}");
+        let address = listening["payload"]["detail"]["address"].as_str().unwrap();
+        let port = address.rsplit_once(':').unwrap().1.to_owned();
+        Self { child, events, port }
+    }
+
+    /// The facts of the next state of this name.
+    pub fn wait_for(&mut self, name: &str) -> Value {
+        loop {
+            let next = event(&mut self.events);
+            if next["kind"] == "interval" {
+                assert_valid("iperf3-interval", &next["payload"]);
+            }
+            if next["payload"]["name"] == name {
+                return next["payload"]["detail"].clone();
+            }
+        }
+    }
+
+    /// The summary of the next test.
+    pub fn summary(&mut self) -> Value {
+        self.wait_for("test-finished")["summary"].clone()
+    }
+
+    pub fn stop(mut self) {
+        signal(self.child.id(), "TERM");
+        eventually(LIMIT, "the server's end", || self.child.try_wait().unwrap().is_some());
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+    }
+}
+
+impl Drop for OurServer {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+pub fn event(events: &mut impl BufRead) -> Value {
+    let mut line = String::new();
+    events.read_line(&mut line).unwrap();
+    let event = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    assert_published(&event);
+    event
+}
+
+/// iperf3's client towards a port, with its output as JSON.
+pub fn their_client(port: &str, arguments: &[&str]) -> Value {
+    let all = ["-c", "127.0.0.1", "-p", port, "-J"];
+    let run = finish(iperf3(&[&all[..], arguments].concat()), LIMIT);
+    let document: Value = serde_json::from_str(&run.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}{}", run.stdout, run.stderr));
+    assert!(document.get("error").is_none(), "{arguments:?}: {}", document["error"]);
+    document
+}
+
+pub fn our_client(target: &str, arguments: &[&str]) -> Run {
+    run(&[&["flow", "--compat", "iperf3", target, "-O", "0s", "--json"], arguments].concat())
+}
+
+/// A count of a document's direction.
+pub fn bytes(direction: &Value, key: &str) -> u64 {
+    direction[key].as_u64().unwrap_or_else(|| panic!("{key} in {direction}"))
+}
