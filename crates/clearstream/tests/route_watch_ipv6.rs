@@ -140,6 +140,25 @@ def ask(count, four, six, *servers):
 serve(*sys.argv[2:]) if sys.argv[1] == "serve" else ask(*sys.argv[2:])
 "#;
 
+/// Records the kernel's notifications of IPv6 route changes: those that came
+/// before a line on standard input are written to the file. The socket's buffer
+/// holds all of them, so that none is lost however slow this is.
+const LISTENER: &str = r#"
+import sys, socket
+SO_RCVBUFFORCE, RTMGRP_IPV6_ROUTE = 33, 0x400
+netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+netlink.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 256 << 20)
+netlink.bind((0, RTMGRP_IPV6_ROUTE))
+print("ready", flush=True)
+sys.stdin.readline()
+netlink.setblocking(False)
+with open(sys.argv[1], "wb") as file:
+    try:
+        while True: file.write(netlink.recv(1 << 16))
+    except BlockingIOError: pass
+print("written", flush=True)
+"#;
+
 /// A program in a lab, ended with the value.
 struct Program {
     child: Child,
@@ -148,9 +167,9 @@ struct Program {
 }
 
 impl Program {
-    fn start(fabric: &Fabric, host: &str, words: &[String]) -> Self {
-        let script = fabric.folder.path().join("prober.py");
-        fs::write(&script, PROBER).unwrap();
+    fn start(fabric: &Fabric, host: &str, text: &str, words: &[String]) -> Self {
+        let script = fabric.folder.path().join("program.py");
+        fs::write(&script, text).unwrap();
         let mut line = vec!["/usr/bin/python3", script.to_str().unwrap()];
         line.extend(words.iter().map(String::as_str));
         let mut command = fabric.command(host, &line);
@@ -168,7 +187,8 @@ impl Program {
         line.trim().to_owned()
     }
 
-    /// Flows that are answered, by IPv4 and by IPv6.
+    /// The response to a line: of the prober, flows that are answered, by IPv4 and
+    /// by IPv6.
     fn answered(&mut self) -> String {
         self.input.write_all(b"?\n").unwrap();
         self.line()
@@ -182,15 +202,20 @@ impl Drop for Program {
     }
 }
 
-/// One start, and the death of the first gateway.
-fn start(size: Size, flow_count: usize) {
+/// The hosts, without routes over the gateways.
+fn up(name: &str, size: Size) -> Fabric {
     let folder = tempfile::tempdir().unwrap();
     let lab = folder.path().join("lab.toml");
-    fs::write(&lab, lab_text("e2e-watch-ipv6", size)).unwrap();
+    fs::write(&lab, lab_text(name, size)).unwrap();
     let file = folder.path().join("fabric.toml");
     fs::write(&file, fabric_text(size)).unwrap();
     let file = file.to_str().unwrap().to_owned();
-    let fabric = Fabric { lab: Lab::up(&lab, "e2e-watch-ipv6"), folder, file };
+    Fabric { lab: Lab::up(&lab, name), folder, file }
+}
+
+/// One start, and the death of the first gateway.
+fn start(size: Size, flow_count: usize) {
+    let fabric = up("e2e-watch-ipv6", size);
     let clients: Vec<String> = (1..=size.clients).map(|number| format!("c{number}")).collect();
     let servers: Vec<String> = (1..=size.servers).map(|number| format!("s{number}")).collect();
     let hosts: Vec<&String> = clients.iter().chain(&servers).collect();
@@ -201,7 +226,7 @@ fn start(size: Size, flow_count: usize) {
     let both = |network: &str, number| addresses(network, number);
     let serve = |number: usize| [vec!["serve".to_owned()], both("storage", 200 + number).to_vec()].concat();
     let _servers: Vec<Program> = (1..=size.servers)
-        .map(|number| Program::start(&fabric, &servers[number - 1], &serve(number)))
+        .map(|number| Program::start(&fabric, &servers[number - 1], PROBER, &serve(number)))
         .collect();
     let targets: Vec<String> =
         (1..=size.servers).map(|number| both("storage", 200 + number).join(",")).collect();
@@ -210,7 +235,7 @@ fn start(size: Size, flow_count: usize) {
         [vec!["ask".to_owned(), flow_count.to_string()], own, targets.clone()].concat()
     };
     let mut probers: Vec<Program> = (1..=size.clients)
-        .map(|number| Program::start(&fabric, &clients[number - 1], &ask(number)))
+        .map(|number| Program::start(&fabric, &clients[number - 1], PROBER, &ask(number)))
         .collect();
     let all = format!("{} {}", flow_count / 2, flow_count / 2);
     let mut go_on = |what: &str| {
@@ -244,4 +269,28 @@ fn root_ipv6_flows_go_on_at_the_first_death() {
     for _ in 0..asked.unwrap_or(1) {
         start(size, 50);
     }
+}
+
+/// Each step of the generation is a route change that the kernel reports, and
+/// `ip` decodes: there must be so many before the watch has started.
+#[test]
+fn root_a_watch_moves_the_generation_of_ipv6_routes_far() {
+    let fabric = up("e2e-watch-generation", Size { clients: 1, servers: 1, gateways: 2 });
+    fabric.route("c1", &["apply", &fabric.file, "--yes"]).ok();
+    let record = fabric.folder.path().join("changes").to_str().unwrap().to_owned();
+    let mut counts = Vec::new();
+    for _ in 0..2 {
+        let mut listener = Program::start(&fabric, "c1", LISTENER, std::slice::from_ref(&record));
+        let watch = fabric.watch("c1", &[]);
+        assert_eq!(listener.answered(), "written");
+        drop(watch);
+        let shown = fabric.exec("c1", &format!("ip -6 monitor file {record}"));
+        let (removed, changed): (Vec<&str>, Vec<&str>) = shown
+            .lines()
+            .filter(|line| line.contains(" 100:: "))
+            .partition(|line| line.starts_with("Deleted"));
+        assert_eq!(removed.len(), 1, "nothing is left");
+        counts.push(changed.len());
+    }
+    assert!(counts.iter().all(|count| (4096..=16_383).contains(count)), "{counts:?}");
 }

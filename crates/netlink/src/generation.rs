@@ -11,7 +11,9 @@
 //! to be equal, the socket sends into the dead route (`Ip6FragFails` rises)
 //! until TCP has timed out `tcp_retries1` times. A lab host or a container has
 //! made about as many route changes as a small machine after its boot, so this
-//! is no rare accident.
+//! is no rare accident. Neither number can be read from user space: advancing
+//! the own one far, by a random number of steps, makes a collision improbable
+//! and cannot rule it out.
 
 use clearstream_schema::{
     prefix::Prefix,

@@ -1,7 +1,7 @@
 //! The next hops in the kernel: what is there, and changing it to what is
 //! wanted. A group is replaced in one step, before anything that refers to it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::RangeInclusive};
 
 use clearstream_host::HostRoot;
 use clearstream_netlink::{NetlinkError, RouteSocket};
@@ -12,8 +12,12 @@ use clearstream_schema::{
 
 use super::desired::{NextHops, same_action, same_members};
 
-/// More route changes than a machine makes while it boots.
-const GENERATION_STEPS: u32 = 1024;
+/// Steps by which a watch advances the generation of IPv6 routes: more than a
+/// machine makes route changes while it boots, and a random number. The initial
+/// namespace's generation cannot be read, and a long-lived host's may have any
+/// value: with a fixed step, namespaces that are set up alike would all come to
+/// the same one. A collision at a given change has a chance of 1 in 12 288.
+const GENERATION_STEPS: RangeInclusive<u32> = 4096..=16_383;
 
 /// Next hops of a host in the network namespace of the thread that made this.
 #[derive(Debug)]
@@ -45,7 +49,11 @@ impl KernelRoutes {
     pub(super) fn advance_generation(&mut self) -> Result<(), NetlinkError> {
         // A sysctl of the initial namespace alone (net/core/sysctl_net_core.c).
         let initial = HostRoot::live().read("proc/sys/net/core/netdev_max_backlog").is_ok();
-        if initial { Ok(()) } else { self.socket.advance_ipv6_generation(GENERATION_STEPS) }
+        // There the dead routes' own generation counts, which never comes back.
+        if initial {
+            return Ok(());
+        }
+        self.socket.advance_ipv6_generation(rand::random_range(GENERATION_STEPS))
     }
 
     /// The socket, for other questions.
