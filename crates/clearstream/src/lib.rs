@@ -40,15 +40,17 @@ pub fn main() -> std::process::ExitCode {
     };
     let out = Output::new(cli.output.format(), words.join(" "));
     let ended = diagnostics::start(cli.output.log.as_deref()).and_then(|()| cli.verb.run(&out));
-    match ended {
-        Ok(()) => std::process::ExitCode::from(ExitCode::Success as u8),
+    let code = match ended {
+        Ok(()) => ExitCode::Success,
         Err(error) => {
             output::log(&format!("clearstream: {error}"));
             // Standard output may be what failed.
             let _ = out.failed(&error);
-            std::process::ExitCode::from(error.exit_code() as u8)
+            error.exit_code()
         }
-    }
+    };
+    output::flush();
+    std::process::ExitCode::from(code as u8)
 }
 
 /// The verb as it was written: `tune apply`.

@@ -118,3 +118,23 @@ fn root_a_gateway_that_returned_carries_established_flows_again() {
     eventually(Duration::from_secs(10), "flows go by gw1 again", || forwarded(&fabric, "gw1") > 20);
     assert!(flows.all_go_on(), "{:?}", flows.quiet());
 }
+
+/// The terminal of a watch was stopped with Ctrl-S: the gateway that dies is
+/// withdrawn all the same, and the watch can be ended.
+#[test]
+fn root_a_watch_whose_output_is_not_read_goes_on() {
+    let fabric = Fabric::up("e2e-watch-unread", 3, "return-path = \"none\"");
+    fabric.apply();
+    let state = fabric.folder.path().join("state");
+    let (_reader, output) = common::full_pipe();
+    let words = ["route", "watch", &fabric.file, "--json", "--state", state.to_str().unwrap()];
+    let mut command = fabric.command("c1", &[&[common::program().to_str().unwrap()], &words[..]].concat());
+    let mut watch = command.stdout(output).spawn().unwrap();
+    for interface in ["compute0", "storage0"] {
+        fabric.exec("gw1", &format!("ip link set {interface} down"));
+    }
+    eventually(Duration::from_secs(30), "gw1 is withdrawn", || fabric.used("c1").len() == 2);
+    common::signal(watch.id(), "TERM");
+    eventually(Duration::from_secs(20), "the watch ends", || watch.try_wait().unwrap().is_some());
+    assert_eq!(watch.wait().unwrap().code(), Some(0));
+}

@@ -20,7 +20,7 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-use super::terminal::escaped;
+use super::{stderr, terminal::escaped};
 use crate::exit::CommandError;
 
 /// Environment variable with the same text as `--log`.
@@ -94,9 +94,7 @@ struct Escaped;
 
 impl Write for Escaped {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let text = printable(&String::from_utf8_lossy(line));
-        // A log that cannot be written stops nobody's work.
-        let _ = io::stderr().lock().write_all(text.as_bytes());
+        stderr::write(printable(&String::from_utf8_lossy(line)));
         Ok(line.len())
     }
 

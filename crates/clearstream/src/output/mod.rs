@@ -15,6 +15,7 @@ pub mod probe;
 pub mod progress;
 pub mod proof;
 pub mod rdma;
+mod stderr;
 pub mod table;
 mod terminal;
 pub mod tune;
@@ -26,6 +27,7 @@ pub use clearstream_schema::human as quantity;
 use serde::Serialize;
 
 pub use events::Output;
+pub use stderr::{flush, in_background};
 
 use terminal::{Escaping, Style, printable, styled};
 
@@ -126,15 +128,12 @@ pub fn line(text: &str) -> io::Result<()> {
     )
 }
 
-/// Writes one line to standard error, control characters escaped. A log that
-/// cannot be written (its reader has gone, its disk is full) stops nobody's
-/// work: there is no place left to report it.
+/// Writes one line to standard error, control characters escaped; what cannot be
+/// written is dropped.
 pub fn log(text: &str) {
-    let mut out = io::stderr().lock();
-    let mut text = printable(text, wants_colours(&out)).into_owned();
+    let mut text = printable(text, wants_colours(&io::stderr())).into_owned();
     text.push('\n');
-    // In one piece: several processes may share a log.
-    let _ = out.write_all(text.as_bytes());
+    stderr::write(text);
 }
 
 /// Text for a place that is not printed by [`line()`] or [`log`].

@@ -39,6 +39,7 @@ impl ServeArgs {
         config.on_event = Box::new(|event| output::log(&event.to_string()));
         let server = tls::Server::bind(config)?;
         output::line(&format!("listening on {}; stop with Ctrl-C", server.local_address()))?;
+        output::in_background();
         Ok(server.run(&stop, |_| agent::services())?)
     }
 }

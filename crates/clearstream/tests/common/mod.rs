@@ -116,6 +116,16 @@ fn drain(mut source: impl Read + Send + 'static) -> std::thread::JoinHandle<Stri
     })
 }
 
+/// A full pipe: what is written to it blocks until somebody reads. Nobody does while
+/// the reader is kept.
+pub fn full_pipe() -> (std::io::PipeReader, Stdio) {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    rustix::io::ioctl_fionbio(&writer, true).unwrap();
+    while writer.write_all(&[b'x'; 512]).is_ok() {}
+    rustix::io::ioctl_fionbio(&writer, false).unwrap();
+    (reader, writer.into())
+}
+
 /// Waits until `what` holds; fails after `limit`.
 pub fn eventually(limit: Duration, description: &str, mut what: impl FnMut() -> bool) {
     let deadline = Instant::now() + limit;

@@ -170,6 +170,7 @@ struct Log(Mutex<LogLimit>);
 
 impl Log {
     fn new() -> Self {
+        output::in_background();
         Self(Mutex::new(LogLimit::new(Instant::now())))
     }
 

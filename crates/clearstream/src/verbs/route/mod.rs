@@ -6,6 +6,7 @@ mod here;
 mod lint;
 mod new;
 mod plan;
+mod printer;
 mod prove;
 mod render;
 mod revert;

@@ -10,13 +10,12 @@ use clearstream_route::{
     probe_kernel,
     watch::{self, BfdSource, ServiceManager, WatchConfig},
 };
-use clearstream_schema::watch::WatchEvent;
 
-use super::here::own_id;
+use super::{here::own_id, printer::Printer};
 use crate::{
     exit::CommandError,
     interrupt,
-    output::{self, Output, watch as words},
+    output::{self, Output},
 };
 
 /// Keep this host's next hops to gateways that forward: probe every gateway from
@@ -61,17 +60,6 @@ enum Daemon {
     Frr,
 }
 
-/// One event: a change of next hops, or another state of the watch.
-fn report(event: &WatchEvent, out: &Output) {
-    let text = || Some(words::event(event));
-    let detail = || serde_json::to_value(&event.event).ok();
-    match event.event.changed_gateway() {
-        _ if !out.is_human() && !out.is_stream() => out.line_of_list(event),
-        Some(gateway) => out.change(gateway, event.event.name(), detail(), text),
-        None => out.state(event.event.name(), detail(), text),
-    }
-}
-
 impl WatchArgs {
     /// Does it, until it is stopped.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
@@ -95,17 +83,13 @@ impl WatchArgs {
             return Ok(output::line(text.trim_end())?);
         }
         let stop = interrupt::stop_flag()?;
+        output::in_background();
         let config = self.watch_config(&fabric, host, &root);
-        let mut last = None;
-        watch::run(config, &stop, &mut |event| {
-            report(event, out);
-            if out.is_stream() {
-                last = Some(event.clone());
-            }
-        })?;
-        // A stream ends with a result: how the watch ended.
-        last.map_or_else(|| out.end(), |last| out.document(&last))?;
-        Ok(())
+        let printer = Printer::start(out)?;
+        let watched = watch::run(config, &stop, &mut |event| printer.event(event));
+        let printed = printer.finish();
+        watched?;
+        Ok(printed?)
     }
 
     fn watch_config(&self, fabric: &Fabric, host: HostId, root: &HostRoot) -> WatchConfig {
