@@ -66,9 +66,9 @@ impl From<RevertAllowed> for Allowed {
     }
 }
 
-/// How long a guardian may take to end what a program that died has left half
-/// done, before somebody else is told to.
-const GUARDIAN_TIMEOUT: Duration = Duration::from_secs(3);
+/// Longest time for a guardian to recover what a program that died has left half
+/// done, before the operator is advised to; a busy host may need seconds.
+const GUARDIAN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two looks whether it has.
 const GUARDIAN_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -240,12 +240,15 @@ impl Guard {
     }
 }
 
-/// Repeats what an interrupted journal stops, while a guardian is about to end that.
+/// Repeats what an interrupted journal stops, while a guardian is about to recover
+/// it, and what the lock stops that it holds meanwhile.
 fn once_recovered<T>(mut work: impl FnMut() -> Result<T, PlanError>) -> Result<T, PlanError> {
     let until = Instant::now() + GUARDIAN_TIMEOUT;
     loop {
         match work() {
-            Err(PlanError::Interrupted { .. }) if Instant::now() < until => thread::sleep(GUARDIAN_INTERVAL),
+            Err(PlanError::Interrupted { .. } | PlanError::Busy { .. }) if Instant::now() < until => {
+                thread::sleep(GUARDIAN_INTERVAL);
+            }
             other => return other,
         }
     }
