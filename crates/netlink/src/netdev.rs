@@ -40,6 +40,8 @@ impl Netdev {
     /// Opens the socket and finds the family; `None` where the kernel has none.
     pub fn open() -> Option<Self> {
         let mut socket = Socket::new(NETLINK_GENERIC).ok()?;
+        // Without extended acknowledgements: a refusal is not an error here, what
+        // the kernel does not report is absent.
         socket.bind_auto().ok()?;
         socket.connect(&SocketAddr::new(0, 0)).ok()?;
         let mut netdev = Self { socket, family: CONTROL_FAMILY };

@@ -15,12 +15,12 @@ use rustix::net::{RecvFlags, recv, sockopt::set_socket_recv_buffer_size_force};
 mod message;
 mod rules;
 
+use crate::refusal::request_explanations;
 use message::{Batch, attributes};
 pub use rules::queue_forwarded;
 
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_ACK: u16 = 4;
-const NLMSG_ERROR: u16 = 2;
 
 const NFNL_SUBSYS_QUEUE: u16 = 3;
 const NFQNL_MSG_PACKET: u16 = 0;
@@ -137,6 +137,7 @@ impl AsFd for PacketQueue {
 
 fn open_socket() -> io::Result<Socket> {
     let mut socket = Socket::new(NETLINK_NETFILTER)?;
+    request_explanations(&mut socket);
     socket.bind_auto()?;
     socket.connect(&SocketAddr::new(0, 0))?;
     Ok(socket)

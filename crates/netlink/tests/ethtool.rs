@@ -40,4 +40,17 @@ fn root_a_veth_pair_tells_what_ethtool_prints() {
     assert_eq!(ethtool.link_speed_bps("left.7").unwrap(), Some(10_000_000_000));
     assert!(host.tool("ethtool left.7").contains("Speed: 10000Mb/s"));
     assert!(matches!(ethtool.rss("left.7"), Err(EthtoolError::NotSupported { .. })));
+
+    let driver = ethtool.driver_information("left.7").unwrap();
+    assert_eq!(driver.name, "veth");
+    let printed = host.tool("ethtool -i left.7");
+    for (key, value) in [
+        ("driver", Some(&driver.name)),
+        ("version", driver.version.as_ref()),
+        ("firmware-version", driver.firmware_version.as_ref()),
+        ("bus-info", driver.bus.as_ref()),
+    ] {
+        let line = format!("{key}: {}", value.map_or("", String::as_str));
+        assert!(printed.lines().any(|printed| printed.trim_end() == line.trim_end()), "{line}\n{printed}");
+    }
 }

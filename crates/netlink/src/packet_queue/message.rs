@@ -6,8 +6,14 @@ use netlink_sys::Socket;
 use rustix::net::{RecvFlags, recv};
 use std::os::fd::AsFd;
 
+use crate::refusal::Refusal;
+
 /// `nla_type` of an attribute that has attributes.
 const NLA_F_NESTED: u16 = 1 << 15;
+
+/// Octets of `struct nlmsghdr` and of the error number before the message that an
+/// acknowledgement quotes.
+const QUOTED: usize = 16 + 4;
 
 /// Messages that are sent together.
 #[derive(Debug, Default)]
@@ -46,11 +52,12 @@ impl Batch {
             let mut rest = &buffer[..length];
             while let Some((message, after)) = split_message(rest) {
                 rest = after;
-                if let Some(code) = error_code(message) {
-                    if code != 0 {
-                        return Err(io::Error::from_raw_os_error(-code));
-                    }
-                    left = left.saturating_sub(1);
+                // A refusal quotes its message of the batch.
+                let quoted = message.get(QUOTED..).unwrap_or_default();
+                match Refusal::read(message, quoted) {
+                    Some(Err(refusal)) => return Err(refusal.into()),
+                    Some(Ok(())) => left = left.saturating_sub(1),
+                    None => {}
                 }
             }
         }
@@ -68,13 +75,6 @@ fn split_message(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let length = usize::try_from(u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?)).ok()?;
     let message = bytes.get(..length).filter(|message| message.len() >= 16)?;
     Some((message, bytes.get(length.next_multiple_of(4)..).unwrap_or_default()))
-}
-
-/// What an acknowledgement says; `None` for any other message.
-fn error_code(message: &[u8]) -> Option<i32> {
-    let kind = u16::from_ne_bytes(message.get(4..6)?.try_into().ok()?);
-    let code = i32::from_ne_bytes(message.get(16..20)?.try_into().ok()?);
-    (kind == super::NLMSG_ERROR).then_some(code)
 }
 
 /// Where attributes are written.

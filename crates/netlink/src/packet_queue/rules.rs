@@ -45,9 +45,6 @@ fn rules(second_mark: u32, queue: Queue) -> io::Result<()> {
     let socket = open_socket()?;
     let (acknowledged, changed) = (NLM_F_REQUEST | NLM_F_ACK, NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE);
     let mut batch = Batch::default();
-    let edge = |batch: &mut Batch, kind| {
-        batch.message((NFNL_SUBSYS_NONE, kind), NLM_F_REQUEST, 0, NFNL_SUBSYS_NFTABLES, |_| {});
-    };
     edge(&mut batch, NFNL_MSG_BATCH_BEGIN);
     let mut count = 0;
     for family in [NFPROTO_IPV4, NFPROTO_IPV6] {
@@ -80,6 +77,11 @@ fn rules(second_mark: u32, queue: Queue) -> io::Result<()> {
     }
     edge(&mut batch, NFNL_MSG_BATCH_END);
     batch.send(&socket, count)
+}
+
+/// The begin or the end of a transaction of nf_tables.
+fn edge(batch: &mut Batch, kind: u16) {
+    batch.message((NFNL_SUBSYS_NONE, kind), NLM_F_REQUEST, 0, NFNL_SUBSYS_NFTABLES, |_| {});
 }
 
 /// One expression: NFTA_LIST_ELEM with NFTA_EXPR_NAME and NFTA_EXPR_DATA.
@@ -130,4 +132,30 @@ fn queue_target(list: &mut dyn Attributes, number: u16) {
         data.number(2, 3);
         data.bytes(3, &info);
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A chain for a table that is not there: the kernel points at the attribute
+    /// that names it.
+    #[test]
+    fn root_a_refused_message_names_its_attribute() {
+        let host = clearstream_testkit::namespace::Host::new();
+        let refused = host.run(|| {
+            let mut batch = Batch::default();
+            edge(&mut batch, NFNL_MSG_BATCH_BEGIN);
+            let flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE;
+            batch.message((NFNL_SUBSYS_NFTABLES, NFT_MSG_NEWCHAIN), flags, NFPROTO_IPV4, 0, |out| {
+                out.text(3, CHAIN);
+                out.text(1, "nowhere");
+            });
+            edge(&mut batch, NFNL_MSG_BATCH_END);
+            batch.send(&open_socket().unwrap(), 1)
+        });
+        let error = refused.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert!(error.to_string().ends_with(": attribute 1 of the request"), "{error}");
+    }
 }
