@@ -7,8 +7,8 @@ mod common;
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader},
-    net::SocketAddr,
+    io::{BufRead as _, BufReader, Write as _},
+    net::{SocketAddr, TcpStream},
     path::Path,
     process::{Child, Command, Stdio},
     time::Duration,
@@ -95,6 +95,26 @@ fn controllers_are_served_when_nobody_can_take_the_log() {
     }
 }
 
+/// A pipe that is full and never read: a terminal that was stopped with Ctrl-S, a
+/// logger that hangs.
+#[test]
+fn controllers_are_served_when_nobody_reads_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_reader, log) = common::full_pipe();
+    let mut daemon = Daemon::start(folder.path(), log);
+    for _ in 0..200 {
+        let mut stranger = TcpStream::connect(&daemon.address).unwrap();
+        // It may have been hung up on already.
+        let _ = stranger.write_all(b"GET / HTTP/1.0\r\n\r\n");
+    }
+    for _ in 0..2 {
+        daemon.probe().ok();
+    }
+    signal(daemon.child.id(), "TERM");
+    common::eventually(LIMIT, "the daemon ends", || daemon.child.try_wait().unwrap().is_some());
+    assert_eq!(daemon.child.wait().unwrap().code(), Some(0));
+}
+
 #[test]
 fn inputs_without_an_end_are_refused_at_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -160,12 +180,69 @@ fn nothing_that_a_terminal_obeys_is_printed() {
     ] {
         let run = run(&arguments);
         for output in [&run.stdout, &run.stderr] {
-            let raw = output.chars().find(|c| (c.is_control() && !"\n\t".contains(*c)) || *c == '\u{202e}');
-            assert_eq!(raw, None, "{arguments:?}: {output:?}");
+            assert_eq!(raw(output), None, "{arguments:?}: {output:?}");
             shown |= output.contains("\\u{1b}");
         }
     }
     assert!(shown, "it is made visible");
+}
+
+/// The first character that a terminal obeys, or that reorders text.
+fn raw(output: &str) -> Option<char> {
+    output.chars().find(|c| (c.is_control() && !"\n\t".contains(*c)) || *c == '\u{202e}')
+}
+
+/// A record of somebody else, whose study and hosts have titles and names that a
+/// terminal would obey.
+#[test]
+fn nothing_that_a_terminal_obeys_is_printed_of_a_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let record = folder.path().join("run");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/records/v1/clearstream-40ge");
+    fs::create_dir_all(record.join("samples")).unwrap();
+    let hostile = |name: &str| format!("{name}\\u001b[2J\\u001b]0;title\\u0007\\u009b31m\\u202e");
+    let copy = |name: &Path| {
+        let mut text = fs::read_to_string(source.join(name)).unwrap();
+        for name in [
+            "geneva",
+            "amsterdam",
+            "-20260301",
+            "local-throughput",
+            "40 Gb/s Ethernet between two servers",
+            "these figures are made up",
+        ] {
+            text = text.replace(name, &hostile(name));
+        }
+        // Titles of experiments are beside names, which stay.
+        text = text.replace("\"title\": \"", &format!("\"title\": \"{}", hostile("")));
+        fs::write(record.join(name), text).unwrap();
+    };
+    ["run.json", "trials.jsonl"].iter().for_each(|name| copy(Path::new(name)));
+    for entry in fs::read_dir(source.join("samples")).unwrap().flatten() {
+        copy(&Path::new("samples").join(entry.file_name()));
+    }
+    let record = text(&record);
+    for arguments in [
+        vec!["diagnose", "--from", record],
+        vec!["diagnose", "--from", record, "--json"],
+        vec!["report", record, "--format", "markdown", "--out", "-"],
+        vec!["report", record, "--format", "csv", "--out", "-"],
+        vec!["report", record],
+        vec!["study", "compare", record, "flows=1", "flows=2"],
+        vec!["study", "compare", record, record],
+        vec!["study", "compare", record, record, "--json"],
+    ] {
+        let run = run(&arguments);
+        run.ok();
+        for output in [&run.stdout, &run.stderr] {
+            assert_eq!(raw(output), None, "{arguments:?}: {output:?}");
+            assert!(!output.contains("\\u{d}"), "line ends of a table are none: {output:?}");
+        }
+        let is_shown = ["\\u{1b}[2J", "\\u001b[2J", "\u{fffd}"].iter().any(|it| run.stdout.contains(it));
+        // Only the name of a file is printed.
+        let is_named = arguments == ["report", record];
+        assert!(is_shown || is_named, "{arguments:?}: made visible: {}", run.stdout);
+    }
 }
 
 #[test]
@@ -202,6 +279,21 @@ fn login_banner_and_exhausted_limits_have_their_exit_codes() {
     ran.refused(5, &["ulimit -n"]);
 }
 
+/// A user other than root, whose processes and threads are limited: neither the
+/// threads of flows, nor the agents, nor those of a session can start.
+#[test]
+fn root_exhausted_threads_have_their_exit_code() {
+    let folder = tempfile::tempdir().unwrap();
+    // The program where that user can reach it.
+    shell(folder.path(), "chmod 755 $DIR && { ln $CS $DIR/cs 2>/dev/null || cp $CS $DIR/cs; }").ok();
+    let user = "setpriv --reuid=54321 --regid=54321 --clear-groups";
+    for limit in [2, 4, 6, 8, 12, 14, 16, 40] {
+        let flow = "flow localhost -P 64 -t 100ms";
+        let ran = shell(folder.path(), &format!("exec prlimit --nproc={limit} {user} $DIR/cs {flow}"));
+        ran.refused(5, &["ulimit -u"]);
+    }
+}
+
 #[test]
 fn samples_of_an_agent_that_stood_still_are_known_to_be_missing() {
     let child = clearstream(&[
@@ -235,22 +327,29 @@ fn samples_of_an_agent_that_stood_still_are_known_to_be_missing() {
 fn root_full_disk_leaves_the_old_file() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("disk")).unwrap();
+    let record = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/records/v1/clearstream-40ge");
     // Every page is taken: a file can be made, and nothing written to it.
     let ran = shell(
         folder.path(),
-        r#"unshare -m sh -c '
+        &r#"unshare -m sh -c '
         mount -t tmpfs -o size=64k,mode=0755 none $DIR/disk && cd $DIR/disk || exit 99
-        for name in plan.json picture.svg host.tar.gz clearstream-flow.1; do echo old > $name; done
+        for name in plan.json picture.svg host.tar.gz clearstream-flow.1 report.html improve.html; do
+            echo old > $name
+        done
         head -c 65536 /dev/zero > filler 2> /dev/null
         $CS inspect --svg picture.svg; echo "svg $?"
         $CS inspect --capture host.tar.gz; echo "capture $?"
         $CS tune plan --rate 40G --rtt 17ms --out plan.json > /dev/null; echo "plan $?"
         $CS completions --man .; echo "man $?"
-        cat plan.json picture.svg host.tar.gz clearstream-flow.1; ls -A | wc -l'"#,
+        $CS report $RECORD -o report.html; echo "report $?"
+        $CS improve --lab two-hosts -t 300ms -O 100ms --diagnosis-budget 2s --budget 3s --html improve.html > /dev/null
+        echo "improve $?"
+        cat plan.json picture.svg host.tar.gz clearstream-flow.1 report.html improve.html; ls -A | wc -l'"#
+            .replace("$RECORD", record),
     );
-    let expected = "svg 7\ncapture 7\nplan 7\nman 7\nold\nold\nold\nold\n5\n";
-    assert_eq!(ran.ok(), expected, "{}", ran.stderr);
-    assert_eq!(ran.stderr.matches("No space left").count(), 4, "{}", ran.stderr);
+    let codes = "svg 7\ncapture 7\nplan 7\nman 7\nreport 7\nimprove 7\n";
+    assert_eq!(ran.ok(), format!("{codes}{}7\n", "old\n".repeat(6)), "{}", ran.stderr);
+    assert_eq!(ran.stderr.matches("No space left").count(), 6, "{}", ran.stderr);
 }
 
 /// The order of the system calls decides what a crash leaves: contents first, then the

@@ -65,7 +65,8 @@ pub fn serve_stdio(services: Services) -> Result<(), SessionEnd> {
         let writer = File::from(io::stdout().as_fd().try_clone_to_owned()?);
         Link::start(Role::Agent, own_hello(), HELLO_TIMEOUT, Transport::pipes(reader, writer))
     };
-    let link = open().map_err(|error| SessionEnd::Transport(error.to_string()))?;
+    let link = open()
+        .map_err(|error| SessionEnd::Transport(Failure::of_system("start a session", &error).message))?;
     match serve_link(link, services).end {
         SessionEnd::Closed | SessionEnd::Goodbye { .. } | SessionEnd::EndOfStream { inside_frame: false } => {
             Ok(())
@@ -121,7 +122,8 @@ pub(crate) fn serve_requests(link: &Link, services: Services, caller: Caller) ->
         let _ = dropped.send(());
     });
     if let Err(error) = worker {
-        link.close(&format!("the agent has no thread left: {error}"), Some(FailureKind::Internal));
+        let failure = Failure::of_system("start a thread for calls", &error);
+        link.close(&failure.message, Some(failure.kind));
     }
     let end = pass_requests(link, &requests);
     tracing::info!(reason = %end, "session ended");

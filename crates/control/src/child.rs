@@ -255,6 +255,10 @@ impl LastWords {
                 return (StartCause::Connection, format!("{line}: is sshd running there, on this port?"));
             }
         }
+        // Of the agent itself, as `Failure::of_system` words it.
+        if let Some(line) = said("(`ulimit ") {
+            return (StartCause::Limit, line.trim_start_matches("clearstream: ").to_owned());
+        }
         if matches!(self.code(), Some(126 | 127)) {
             let line = self.lines.last().cloned().unwrap_or_else(|| "command not found".to_owned());
             let message = format!("{line}: install clearstream there or give the path of its program");

@@ -81,13 +81,14 @@ pub fn spawn(command: Command, name: impl Into<String>) -> Result<Peer, PeerErro
     let name = name.into();
     let program = command.get_program().to_string_lossy().into_owned();
     let (child, pipes) = AgentChild::start(command).map_err(|error| {
-        let cause = match error.kind() {
-            std::io::ErrorKind::NotFound | std::io::ErrorKind::PermissionDenied => StartCause::Program,
-            _ if limit(&error).is_some() => StartCause::Limit,
-            _ => StartCause::Other,
-        };
-        let message = format!("{}", Failure::of_system(&format!("start {program}"), &error));
-        PeerError::Start { name: name.clone(), cause, message }
+        let what = format!("start {program}");
+        match error.kind() {
+            std::io::ErrorKind::NotFound | std::io::ErrorKind::PermissionDenied => {
+                let message = Failure::of_system(&what, &error).to_string();
+                PeerError::Start { name: name.clone(), cause: StartCause::Program, message }
+            }
+            _ => not_started(&name, &what, &error),
+        }
     })?;
     let transport = Transport::pipes(pipes.stdout, pipes.stdin);
     Peer::open(name, program, transport, Some(child), SPAWN_TIMEOUT, &mut |_| ControlFlow::Continue(()))
@@ -118,6 +119,13 @@ pub fn memory_pair(services: Services) -> Result<Peer, PeerError> {
     })
 }
 
+/// What the system refused before there was a session.
+fn not_started(name: &str, what: &str, error: &std::io::Error) -> PeerError {
+    let cause = if limit(error).is_some() { StartCause::Limit } else { StartCause::Other };
+    let message = Failure::of_system(what, error).to_string();
+    PeerError::Start { name: name.to_owned(), cause, message }
+}
+
 impl std::fmt::Debug for Peer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Peer").field("identity", &self.identity).finish_non_exhaustive()
@@ -134,10 +142,8 @@ impl Peer {
         hello_timeout: Duration,
         on_wait: OnWait<'_>,
     ) -> Result<Self, PeerError> {
-        let link = Link::start(Role::Controller, own_hello(), hello_timeout, transport).map_err(|error| {
-            let message = error.to_string();
-            PeerError::Start { name: name.clone(), cause: StartCause::Other, message }
-        })?;
+        let link = Link::start(Role::Controller, own_hello(), hello_timeout, transport)
+            .map_err(|error| not_started(&name, "start a session", &error))?;
         let mut hello = None;
         let mut waiting: Option<String> = None;
         let hello = loop {
