@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 mod common;
+mod watched;
 
 use std::{
     fmt::Write as _,
@@ -325,4 +326,33 @@ fn root_captured_hosts_of_a_lab_become_a_fabric() {
         assert_eq!(text.contains("10.100."), kind == "kept", "{text}");
     }
     drop(lab);
+}
+
+/// A site in which nobody can talk: the client's route leaves the server out, and
+/// the server has none. From captures, by the fabric and without it.
+#[test]
+fn root_nobody_can_talk_in_captures_with_and_without_the_fabric() {
+    let fabric = watched::Fabric::up("e2e-lint-fabric", 2, "return-path = \"none\"");
+    fabric.exec(
+        "c1",
+        "ip route add 10.10.0.0/25 nexthop via 10.100.0.11 dev compute0 nexthop via 10.100.0.12 dev compute0",
+    );
+    let lost = fabric.finish(fabric.command("c1", &["ping", "-q", "-c", "1", "-W", "1", "10.10.0.201"]));
+    assert_ne!(lost.code(), 0, "the kernel agrees: {}", lost.stdout);
+    let mut bundles = Vec::new();
+    for host in ["c1", "s1", "gw1", "gw2"] {
+        let bundle = fabric.folder.path().join(format!("{host}.tar.gz")).to_str().unwrap().to_owned();
+        let words = [program().to_str().unwrap(), "inspect", "--capture", &bundle, "--keep-addresses"];
+        fabric.finish(fabric.command(host, &words)).ok();
+        bundles.push(bundle);
+    }
+    let from: Vec<&str> = bundles.iter().flat_map(|bundle| ["--from", bundle.as_str()]).collect();
+    for options in [vec![], vec!["--fabric", fabric.file.as_str()]] {
+        let report = run(&[&["route", "lint", "--json"], &from[..], &options].concat());
+        report.refused_with(8);
+        let found = ids(&report.stdout);
+        for id in ["route:routing:leaves-hosts-out", "route:routing:no-route"] {
+            assert_eq!(found.iter().filter(|it| *it == id).count(), 1, "{options:?}: {id} in {found:?}");
+        }
+    }
 }

@@ -3,11 +3,21 @@
 //! of the 48-core server; TNC 2011 paper: its pin row).
 #![allow(clippy::unwrap_used)]
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+};
 
 use clearstream_host::{HostRoot, capture, inspect};
-use clearstream_place::{PlaceError, placement, rank::rank};
+use clearstream_place::{
+    PlaceError, placement,
+    rank::rank,
+    search::PortSpace,
+    steering::{Request, steer},
+};
 use clearstream_schema::{
+    flow::Protocol,
     host::{HostReport, LlcGroup, Nic, NowAndMax, NumaNode, ProcessingUnit, Rss},
     indirection::Indirection,
     place::{Closeness, RankedCore, Ranking, Role, SpreadMethod},
@@ -127,6 +137,72 @@ fn a_table_that_somebody_set_is_narrowed_before_the_channels_are_lowered() {
         ]
     );
     assert!(placed.plan.steps[0].reason.contains("queue 7"), "{}", placed.plan.steps[0].reason);
+}
+
+/// The Toeplitz function by its definition (Microsoft, "RSS hashing functions"):
+/// for each bit that is set, the 32 bits of the key from its place on.
+fn toeplitz(key: &[u8], input: &[u8]) -> u32 {
+    let bit = |bytes: &[u8], at: usize| bytes[at / 8] >> (7 - at % 8) & 1;
+    let window = |at: usize| (at..at + 32).fold(0, |word, at| word << 1 | u32::from(bit(key, at)));
+    (0..8 * input.len()).filter(|at| bit(input, *at) == 1).fold(0, |hash, at| hash ^ window(at))
+}
+
+/// Queue of a connection by what `ethtool -x` printed: the table's entries, and
+/// the key on the line behind its title.
+fn printed_queue(printed: &str, source: SocketAddr, destination: SocketAddr) -> u32 {
+    let lines = || printed.lines().map(str::trim);
+    let table: Vec<u32> = lines()
+        .filter_map(|line| line.split_once(": ").filter(|(at, _)| at.parse::<u32>().is_ok()))
+        .flat_map(|(_, entries)| entries.split_whitespace().map(|entry| entry.parse().unwrap()))
+        .collect();
+    let key = lines().skip_while(|line| !line.starts_with("RSS hash key")).nth(1).unwrap();
+    let key: Vec<u8> = key.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
+    let octets = |address: IpAddr| match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    };
+    let ports = [source.port().to_be_bytes(), destination.port().to_be_bytes()].concat();
+    let input = [octets(source.ip()), octets(destination.ip()), ports].concat();
+    table[toeplitz(&key, &input) as usize % table.len()]
+}
+
+/// A card of Debian 12 with an uneven table (`ethtool -X eth2 weight 3 2 1 1`):
+/// the ports land on the queues that were requested.
+#[test]
+fn ports_of_an_uneven_table_land_where_ethtool_says() {
+    let (root, host) = fixture("debian-12-virtio-rss");
+    let printed = root.read("extra/ethtool_x_eth2.txt").unwrap();
+    let nic = host.nics.iter().find(|nic| nic.name == "eth2").unwrap();
+    for (source, destination) in
+        [("192.0.2.1:0", "198.51.100.2:5201"), ("[2001:db8::1]:0", "[2001:db8:9::2]:5201")]
+    {
+        let request = |receive_queues: &[u32]| Request {
+            source: source.parse().unwrap(),
+            destination: destination.parse().unwrap(),
+            protocol: Protocol::Tcp,
+            flows: 16,
+            receive_queues: receive_queues.to_vec(),
+            acknowledgement_queues: vec![],
+            path: None,
+            members: vec![],
+        };
+        for wanted in [vec![], vec![3, 0], vec![2]] {
+            let request = request(&wanted);
+            let steered = steer(&request, (&host, nic), None, &mut PortSpace::of_host(&host)).unwrap();
+            let turn = if wanted.is_empty() { vec![0, 1, 2, 3] } else { wanted };
+            let landed: Vec<u32> = steered
+                .flows
+                .iter()
+                .map(|flow| {
+                    let source = SocketAddr::new(request.source.ip(), flow.source_port);
+                    printed_queue(&printed, source, request.destination)
+                })
+                .collect();
+            assert_eq!(landed, turn.iter().copied().cycle().take(16).collect::<Vec<_>>(), "{source}");
+            let ports: BTreeSet<u16> = steered.flows.iter().map(|flow| flow.source_port).collect();
+            assert_eq!(ports.len(), 16, "a port of its own for each flow");
+        }
+    }
 }
 
 /// More flows than the node has room for: no reader on an interrupt core.

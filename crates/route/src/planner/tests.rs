@@ -218,6 +218,43 @@ fn the_recommendation_follows_the_fabric() {
     assert_eq!(Planner::new(&one_gateway).prove(0).outcome, ProofOutcome::Symmetric);
 }
 
+/// Flows that never pause return to a gateway after a minute, as the fabric's
+/// default wants it, but not over gateways that keep state of them.
+#[test]
+fn busy_buckets_move_unless_a_gateway_keeps_state() {
+    let timers = |fabric: &Fabric| {
+        let planner = Planner::new(fabric);
+        let mut found = BTreeSet::new();
+        for host in ["compute-1", "login-1", "storage-2"] {
+            let routing = planner.routing(fabric.find(host).unwrap());
+            let resilient = routing.nexthops.iter().filter_map(|nexthop| match &nexthop.target {
+                NexthopTarget::Group { resilient, .. } => *resilient,
+                _ => None,
+            });
+            let before = found.len();
+            found.extend(resilient.map(|resilient| (resilient.idle_seconds, resilient.unbalanced_seconds)));
+            assert!(!found.is_empty() && found.len() <= before.max(1), "{host}: {found:?}");
+        }
+        found.into_iter().collect::<Vec<_>>()
+    };
+    assert_eq!(timers(&fabric::load("gateways-6").unwrap()), [(60, 60)]);
+    // One of them is enough: a flow may go by any.
+    let stateful = with("gateways-6", |file| {
+        let mut keeper = file.classes[0].clone();
+        keeper.name = "keeper".to_owned();
+        keeper.stateful = true;
+        keeper.hosts = vec!["gw7".to_owned()];
+        keeper.links[0].addresses = vec!["10.100.0.97".to_owned(), "fd64:100::97".to_owned()];
+        keeper.links[1].addresses = vec!["10.10.0.17".to_owned(), "fd64:10::17".to_owned()];
+        file.classes.push(keeper);
+        file.classes[1].links[0].alias_addresses.clear();
+        file.routes[0].via.push("keeper".to_owned());
+    });
+    assert_eq!(timers(&stateful), [(60, 0)]);
+    let asked = with("gateways-6", |file| file.numbers.unbalanced_seconds = 7);
+    assert_eq!(timers(&asked), [(60, 7)]);
+}
+
 /// Measured on Linux 6.18 with six gateways: 79 to 85 % of the flows returned
 /// by another gateway, 5/6 are expected; none did with the other mechanisms.
 #[test]

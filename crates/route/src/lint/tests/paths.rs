@@ -41,7 +41,10 @@ pub(super) fn with(name: &str, from: &str, to: &str) -> Vec<Subject> {
 
 /// `host id@line` of every finding but that both sides choose by themselves.
 fn broken(hosts: &[Subject]) -> Vec<String> {
-    let report = look(hosts);
+    findings(&look(hosts))
+}
+
+fn findings(report: &LintReport) -> Vec<String> {
     let of = |finding: &Finding| {
         let line = finding.place.as_ref().map_or(0, |place| place.line);
         format!("{} {}@{line}", finding.host.as_deref().unwrap_or_default(), finding.id)
@@ -80,6 +83,68 @@ fn nobody_can_talk() {
     assert!(advice[1].contains("10.1.0.0/24 nexthop via 10.2.0.1 nexthop via 10.2.0.2"), "{advice:?}");
 }
 
+/// The fabric of the site.
+const FABRIC: &str = r#"
+schema = "clearstream.fabric"
+version = 1
+name = "site"
+[[network]]
+name = "near"
+prefixes = ["10.1.0.0/24"]
+[[network]]
+name = "far"
+prefixes = ["10.2.0.0/24"]
+[[class]]
+name = "gateway"
+role = "gateway"
+hosts = ["gw[1-2]"]
+[[class.link]]
+network = "near"
+interface = "e0"
+addresses = ["10.1.0.[1-2]"]
+[[class.link]]
+network = "far"
+interface = "e1"
+addresses = ["10.2.0.[1-2]"]
+[[class]]
+name = "compute"
+role = "compute"
+hosts = ["c1"]
+[[class.link]]
+network = "near"
+interface = "e0"
+addresses = ["10.1.0.11"]
+[[class]]
+name = "storage"
+role = "storage"
+hosts = ["s1"]
+[[class.link]]
+network = "far"
+interface = "e0"
+addresses = ["10.2.0.201"]
+[[route]]
+between = ["near", "far"]
+via = ["gateway"]
+return-path = "none"
+"#;
+
+/// With the fabric too, and where that names hosts that were not given.
+#[test]
+fn nobody_can_talk_by_the_fabric() {
+    let fabric = Fabric::new(toml::from_str(FABRIC).unwrap()).unwrap();
+    let by_fabric = |hosts: &[Subject]| findings(&lint(hosts, Some(&fabric), &MuteList::default()));
+    let policy = "net.ipv4.fib_multipath_hash_policy = 1\n";
+    let hosts = |to: &str, back: &str| {
+        let client = format!("address e0 10.1.0.11/24\nroute {to} via 10.1.0.1,10.1.0.2 dev e0\n{policy}");
+        let server = format!("address e0 10.2.0.201/24\n{back}{policy}");
+        [host("c1", &client), host("s1", &server), site()[4].clone(), site()[5].clone()]
+    };
+    let back = "route 10.1.0.0/24 via 10.2.0.1,10.2.0.2 dev e0\n";
+    assert_eq!(by_fabric(&hosts("10.2.0.0/24", back)), Vec::<String>::new());
+    let lost = ["c1 route:routing:leaves-hosts-out@2", "s1 route:routing:no-route@0"];
+    assert_eq!(by_fabric(&hosts("10.2.0.0/25", "")), lost);
+}
+
 #[test]
 fn each_break_is_said_of_the_host_that_has_it() {
     let route = "route 10.2.0.0/24 via 10.1.0.1,10.1.0.2 dev e0\n";
@@ -114,14 +179,15 @@ fn each_break_is_said_of_the_host_that_has_it() {
         ("c11", "dev e0\n", "dev e0 src 10.1.0.99\n", "c11 route:range:no-such-source@2"),
         ("c11", "10.1.0.2 dev e0\n", "10.1.0.2 dev e7\n", "c11 route:range:no-such-interface@2"),
         ("c11", "10.1.0.1,10.1.0.2", "10.1.0.1,10.1.0.11", "c11 gateway:range:own-address@2"),
-        ("gw1", "address e1 10.2.0.1/24", "address e1 10.2.0.9/24", "gw1 "),
     ] {
         let found = broken(&with(name, from, to));
-        let is_about_others = expected.ends_with(' ');
         let count = found.iter().filter(|it| it.starts_with(&format!("{name} "))).count();
-        assert!(is_about_others || found.contains(&expected.to_owned()), "{to}: {expected} in {found:?}");
-        assert!(is_about_others || found.len() == count, "{to}: of {name} alone: {found:?}");
+        assert!(found.contains(&expected.to_owned()), "{to}: {expected} in {found:?}");
+        assert!(found.len() == count, "{to}: of {name} alone: {found:?}");
     }
+    // What is wrong of a gateway with another address is what others' routes name.
+    let moved = broken(&with("gw1", "address e1 10.2.0.1/24", "address e1 10.2.0.9/24"));
+    assert_eq!(moved, ["s201 gateway:routing:nobody-has-it@2", "s202 gateway:routing:nobody-has-it@2"]);
 }
 
 /// A hundred clients that lack the route back to one are one finding.
@@ -216,6 +282,44 @@ fn a_wrong_weight_accuses_one_gateway_of_one_host() {
     assert!(found.message.starts_with("gw1 has another weight"), "{}", found.message);
     let light = with("c11", "10.1.0.1,10.1.0.2", "10.1.0.1,10.1.0.2*2");
     assert_eq!(broken(&light), ["c11 gateway:routing:weights-differ@2"]);
+}
+
+/// One weight of six is wrong: the gateway that has it is named, and no other.
+#[test]
+fn a_wrong_weight_with_six_gateways_is_one_finding() {
+    let hops = |network: u8, heavy: Option<u8>| {
+        let hop = |at: u8| {
+            let weight = if heavy == Some(at) { "*3" } else { "" };
+            format!("10.{network}.0.{at}{weight}")
+        };
+        (1..=6).map(hop).collect::<Vec<_>>().join(",")
+    };
+    let policy = "net.ipv4.fib_multipath_hash_policy = 1\n";
+    let site = |heavy: Option<u8>| {
+        let mut hosts = Vec::new();
+        for at in [11, 12] {
+            let route = format!("route 10.2.0.0/24 via {} dev e0\n", hops(1, None));
+            hosts.push(host(&format!("c{at}"), &format!("address e0 10.1.0.{at}/24\n{route}{policy}")));
+        }
+        for at in [201, 202] {
+            let hops = hops(2, heavy.filter(|_| at == 201));
+            let route = format!("route 10.1.0.0/24 via {hops} dev e0\n");
+            hosts.push(host(&format!("s{at}"), &format!("address e0 10.2.0.{at}/24\n{route}{policy}")));
+        }
+        for at in 1..=6 {
+            let addresses = format!("address e0 10.1.0.{at}/24\naddress e1 10.2.0.{at}/24\n");
+            hosts.push(host(&format!("gw{at}"), &format!("{addresses}{FORWARDING}")));
+        }
+        hosts
+    };
+    assert_eq!(broken(&site(None)), Vec::<String>::new());
+    for heavy in [1, 4] {
+        let hosts = site(Some(heavy));
+        assert_eq!(broken(&hosts), ["s201 gateway:routing:weights-differ@2"]);
+        let report = look(&hosts);
+        let found = report.findings.iter().find(|it| it.id.ends_with("weights-differ")).unwrap();
+        assert!(found.message.starts_with(&format!("gw{heavy} has another weight")), "{}", found.message);
+    }
 }
 
 #[test]
