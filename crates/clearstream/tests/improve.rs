@@ -11,7 +11,7 @@ use clearstream_schema::{
     plan::{Effect, Setting, Step},
 };
 use clearstream_workload::HostSet;
-use common::{assert_valid, clearstream, finish, run};
+use common::{assert_valid, clearstream, finish, run, signal};
 use serde_json::Value;
 
 /// Median of a list of numbers of a document.
@@ -54,6 +54,52 @@ fn root_untuned_hosts_are_tuned_step_by_step_and_proven_better() {
     assert_eq!(first["before"]["goodput_bps"].as_array().unwrap().len() % 7, 0);
     let journal = found["journals"][0]["journal"].as_str().unwrap();
     assert!(std::fs::read_to_string(&page).unwrap().contains(journal), "the page says how to take it back");
+}
+
+/// The operator's terminal has gone while a change is in test: it is restored, and
+/// nothing is left to recover.
+#[test]
+fn root_a_hangup_restores_the_change_in_test() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("lab.toml");
+    let known = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../labs/wan-1650km-defaults.toml");
+    let text = std::fs::read_to_string(known).unwrap();
+    std::fs::write(&path, text.replace("\"wan-1650km-defaults\"", "\"e2e-improve-hangup\"")).unwrap();
+    let lab = common::Lab::up(&path, "e2e-improve-hangup");
+    let plans = folder.path().join("plans");
+    let at = |host: &str, words: &[&str]| {
+        let mut command = clearstream(&[&["lab", "exec", &lab.0, host, "--"], words].concat());
+        command.env("CLEARSTREAM_PLANS", &plans);
+        finish(command.spawn().unwrap(), Duration::from_secs(30)).ok().to_owned()
+    };
+    let keys = ["sysctl", "net.ipv4.tcp_wmem", "net.ipv4.tcp_rmem", "net.ipv4.tcp_congestion_control"];
+    let shown = || ["alpha", "beta"].map(|host| at(host, &keys));
+    let before = shown();
+    let mut child = None;
+    // Where other programs leave no processor time, it may find nothing to try.
+    for _ in 0..3 {
+        let mut command = clearstream(&["improve", "--lab", &lab.0, "-t", "1s", "-O", "1s"]);
+        command.args(["--diagnosis-budget", "15s", "--budget", "120s"]).env("CLEARSTREAM_PLANS", &plans);
+        let mut program = command.spawn().unwrap();
+        let mut is_changed = false;
+        common::eventually(Duration::from_secs(150), "a change is in test", || {
+            is_changed = shown()[0].lines().next() != before[0].lines().next();
+            is_changed || program.try_wait().unwrap().is_some()
+        });
+        if is_changed {
+            child = Some(program);
+            break;
+        }
+    }
+    let child = child.expect("tcp_wmem is changed");
+    signal(child.id(), "HUP");
+    let ended = finish(child, Duration::from_secs(60));
+    assert_eq!(ended.code(), 130, "{}", ended.stderr);
+    assert_eq!(shown(), before);
+    for host in ["alpha", "beta"] {
+        let recovered = at(host, &[common::program().to_str().unwrap(), "tune", "recover"]);
+        assert!(recovered.contains("nothing was interrupted"), "{recovered}");
+    }
 }
 
 #[test]

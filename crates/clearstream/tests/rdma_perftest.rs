@@ -15,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+use clearstream_schema::BitRate;
 use common::{Run, assert_valid, clearstream, finish, run};
 use perftest::{Fpdu, Heard, Play, introduced};
 use serde_json::Value;
@@ -188,6 +189,56 @@ fn several_queue_pairs_and_more_messages_than_receives() {
         let told = server.end().stderr;
         assert!(told.contains("3 queue pairs; 2100 messages of 2.93 KiB"), "{told}");
     }
+}
+
+/// Time on processors that a process has used, in ticks of 10 ms (proc_pid_stat(5)).
+fn ticks(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    // Fields 14 and 15; the name in parentheses is field 2.
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+/// A client that stands still within its run, far longer than any gap between
+/// messages: for the server it is one run, and the pause counts.
+#[test]
+fn a_run_with_a_pause_is_one_run() {
+    const COUNT: u64 = 20_000;
+    const BYTES: u64 = 64 << 10;
+    const PAUSE: Duration = Duration::from_millis(200);
+    let size = BYTES.to_string();
+    let server = Server::start(&[
+        "rdma",
+        "serve",
+        "--port",
+        "0",
+        "--once",
+        "--perftest",
+        "ib_send_bw",
+        "--size",
+        &size,
+    ]);
+    let (count, target) = (COUNT.to_string(), server.address.to_string());
+    let mut client =
+        clearstream(&["rdma", "send", "--perftest", "--json", "-n", &count, "--size", &size, &target])
+            .spawn()
+            .unwrap();
+    common::eventually(PATIENCE, "messages are sent", || ticks(client.id()) > 20);
+    common::signal(client.id(), "STOP");
+    std::thread::sleep(PAUSE);
+    assert!(client.try_wait().unwrap().is_none(), "it stood still within the run");
+    common::signal(client.id(), "CONT");
+    let summary = finish(client, PATIENCE).json()["summary"].clone();
+    let told = server.end().stderr;
+    assert_eq!(told.matches(" messages of ").count(), 1, "{told}");
+    assert!(told.contains(&format!("{COUNT} messages of 64 KiB, ")), "{told}");
+    // Whatever the machine sends in no time at all, the pause is part of the run.
+    let most_bps = (COUNT * BYTES * 8) as f64 / PAUSE.as_secs_f64();
+    let received = told.split("64 KiB, ").nth(1).and_then(|rest| rest.split(" received").next()).unwrap();
+    let received: BitRate = received.replace(' ', "").parse().unwrap();
+    assert!((received.0 as f64) < most_bps, "{told}");
+    let goodput_bps = summary["results"][0]["forward"]["goodput_bps"].as_f64().unwrap();
+    assert!(goodput_bps < most_bps, "{goodput_bps}");
 }
 
 /// Our client, against what perftest's server said.

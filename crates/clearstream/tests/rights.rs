@@ -74,6 +74,31 @@ fn the_table_of_security_md_has_every_call_with_its_scope() {
     assert_eq!(change, ["plan apply", "plan apply-pending", "plan keep", "plan recover", "plan revert"]);
 }
 
+#[test]
+fn pairings_are_listed_with_their_scope() {
+    let folder = tempfile::tempdir().unwrap();
+    let pair = |words: &[&str]| {
+        common::run(&[&["pair"], words, &["--identity", folder.path().to_str().unwrap()]].concat())
+    };
+    pair(&["create", "observer"]).ok();
+    pair(&["create", "operator", "--scope", "measure,change"]).ok();
+    pair(&["create", "guest", "--scope", "change"]).refused_by_usage("write `measure` or `measure,change`");
+    let shown = pair(&["list"]);
+    let mut rows: Vec<Vec<&str>> =
+        shown.ok().lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+    rows.sort_unstable();
+    assert_eq!(rows, [["observer", "measure"], ["operator", "measure,change"]], "{}", shown.stdout);
+    let document = pair(&["list", "--json"]).json();
+    let listed: BTreeMap<&str, String> = document
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|client| (client["name"].as_str().unwrap(), client["scope"].to_string()))
+        .collect();
+    assert_eq!(listed["observer"], r#"["measure"]"#);
+    assert_eq!(listed["operator"], r#"["measure","change"]"#);
+}
+
 /// An agent on standard streams that is the far end of RDMA tests.
 fn far_end(cookie: [u8; 16]) -> (Peer, SocketAddr) {
     let mut command = agent_command().unwrap();

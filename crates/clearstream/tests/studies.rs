@@ -3,9 +3,9 @@
 
 mod common;
 
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, time::Duration};
 
-use common::{assert_valid, run};
+use common::{assert_valid, clearstream, eventually, finish, run, signal};
 
 const STUDY: &str = r#"
 schema = "clearstream.study"
@@ -71,6 +71,41 @@ fn two_commands_are_measured_in_pairs_and_the_first_is_left_in_force() {
     let same = run(&["study", "compare", made, made, "--json"]).json();
     assert_eq!(same["notices"][0]["id"], "one-run-each");
     assert!(same["cells"].as_array().unwrap().iter().all(|cell| cell["verdict"] == "unknown"), "{same}");
+}
+
+/// The operator's terminal has gone: what was measured is kept, and the rest runs
+/// later.
+#[test]
+fn a_hangup_ends_a_study_that_is_resumed_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let (study, runs) = (folder.path().join("hangup.toml"), folder.path().join("runs"));
+    fs::write(&study, STUDY.replace("repetitions = 2", "repetitions = 8")).unwrap();
+    let arguments = ["study", "run", study.to_str().unwrap(), "--to", "localhost"];
+    let begin = [arguments.as_slice(), &["--runs", runs.to_str().unwrap()]].concat();
+    let child = clearstream(&begin).spawn().unwrap();
+    let record = || Some(fs::read_dir(&runs).ok()?.flatten().next()?.path());
+    let trials = || fs::read_to_string(record()?.join("trials.jsonl")).ok();
+    eventually(Duration::from_secs(30), "a trial is recorded", || {
+        trials().is_some_and(|trials| trials.lines().count() > 0)
+    });
+    signal(child.id(), "HUP");
+    let ended = finish(child, Duration::from_secs(30));
+    assert_eq!(ended.code(), 130, "{}", ended.stderr);
+    assert!(ended.stderr.contains("--resume"), "{}", ended.stderr);
+    let before = trials().unwrap();
+    let made = record().unwrap();
+    let resume = [arguments.as_slice(), &["--resume", made.to_str().unwrap()]].concat();
+    run(&resume).ok();
+    let after = trials().unwrap();
+    // What was cut short is measured again.
+    let is_whole = |line: &&str| line.contains("\"measured\":{\"complete\":true");
+    let number = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["trial"].as_u64();
+    let kept = before.lines().filter(is_whole).count();
+    assert!((1..8).contains(&kept), "it ended before all was measured: {kept}");
+    assert!(before.lines().filter(is_whole).all(|line| after.contains(line)), "what was measured is kept");
+    let mut numbers: Vec<u64> = after.lines().filter(is_whole).filter_map(number).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, [0, 1, 2, 3, 4, 5, 6, 7], "each once");
 }
 
 #[test]

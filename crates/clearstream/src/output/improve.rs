@@ -93,3 +93,51 @@ fn gain(step: &TriedStep) -> String {
 fn middle(runs: &Runs) -> String {
     median(&runs.goodput_bps).map_or_else(|| "-".to_owned(), rate)
 }
+
+#[cfg(test)]
+mod tests {
+    use clearstream_schema::{flow::FlowConfig, improvement::DecisionRule};
+
+    use super::*;
+
+    fn found(end: LoopEnd) -> Improvement {
+        Improvement {
+            schema: "clearstream.improvement".to_owned(),
+            version: 1,
+            client: "here".to_owned(),
+            server: "there".to_owned(),
+            rule: DecisionRule {
+                pair_count: 7,
+                threshold_ratio: 0.02,
+                level_ratio: 0.05,
+                look_count: 1,
+                seed: 1,
+            },
+            requested: FlowConfig::default(),
+            kept: FlowConfig::default(),
+            steps: Vec::new(),
+            before: Runs::default(),
+            after: Runs::default(),
+            journals: Vec::new(),
+            end,
+            limit: None,
+            notices: Vec::new(),
+        }
+    }
+
+    /// "No change would help" is a claim that only a known limit allows.
+    #[test]
+    fn an_unknown_limit_claims_nothing() {
+        let text = |end| summary(&found(end), Paint { on: false });
+        assert_eq!(
+            text(LoopEnd::LimitUnknown),
+            "nothing was tried: what limits the path could not be found out, so that nothing is known to help"
+        );
+        assert_eq!(
+            text(LoopEnd::NothingLeft),
+            "nothing was tried: no change that a program can make would help"
+        );
+        assert_eq!(text(LoopEnd::Stopped), "nothing was tried");
+        assert!(text(LoopEnd::TimeOver).contains("--budget gives more"));
+    }
+}

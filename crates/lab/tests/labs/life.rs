@@ -239,7 +239,8 @@ fn root_without_privilege_it_is_said_what_is_missing() {
 fn root_keeper_that_is_none_is_an_error() {
     for program in ["true", "cat"] {
         let error = up(&pair("none", ""), Command::new(program)).unwrap_err();
-        assert!(error.to_string().contains("the process that holds the lab"), "{error}");
+        // It may have ended before it was written to, or before it was read from.
+        assert!(error.to_string().contains("the process that holds"), "{error}");
     }
 }
 
