@@ -48,7 +48,8 @@ impl ReportArgs {
         let path = self.out.unwrap_or(default);
         if path.as_os_str() == "-" {
             out.without_document("a report on standard output")?;
-            return Ok(output::as_it_is(&text)?);
+            // Lines of CSV end with CR LF (RFC 4180), of which CR would be escaped.
+            return Ok(output::as_it_is(text.replace("\r\n", "\n").trim_end_matches('\n'))?);
         }
         files::write(&path, &text)?;
         let files = [path.display().to_string()];
