@@ -49,17 +49,28 @@ function kind(e, name) { return e.classList.contains(name); }
       if (meets(b, boxes[j])) { say(i, 'meets "' + texts[j].textContent + '"'); }
     }
   });
+  // Points along a shape are looked at only where its own box meets that of a text.
+  function near(shape) {
+    var r = shape.getBoundingClientRect();
+    var wide = { left: r.left - 1, right: r.right + 1, top: r.top - 1, bottom: r.bottom + 1 };
+    return boxes.map(function (b, i) { return i; }).filter(function (i) { return meets(boxes[i], wide); });
+  }
   [].forEach.call(svg.querySelectorAll('line'), function (line) {
+    var close = near(line);
+    if (!close.length) { return; }
     var all = points(line, 200), behind = kind(line, 'grid') || kind(line, 'axis');
-    boxes.forEach(function (b, i) {
+    close.forEach(function (i) {
+      var b = boxes[i];
       if (behind && kind(texts[i], 'halo')) { return; }
       if (all.some(function (p) { return has(b, p[0], p[1]); })) { say(i, 'is struck through by ' + line.getAttribute('class')); }
     });
   });
   [].forEach.call(svg.querySelectorAll('path.line, path.model'), function (path) {
-    if (kind(path, 'faint')) { return; }
+    var close = kind(path, 'faint') ? [] : near(path);
+    if (!close.length) { return; }
     var all = points(path, 400);
-    boxes.forEach(function (b, i) {
+    close.forEach(function (i) {
+      var b = boxes[i];
       if (all.some(function (p) { return has(b, p[0], p[1]); })) { say(i, 'is struck through by a curve'); }
     });
   });

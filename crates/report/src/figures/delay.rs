@@ -6,7 +6,7 @@ use clearstream_schema::{lab::LabFile, probe::DelayStats};
 use crate::{
     digest::{Digest, ExperimentDigest},
     figure::{Figure, LegendItem, Table, draw_both, identifier},
-    format::{bytes, percent, time},
+    format::{bytes, percent, range, time},
     svg::{
         Svg,
         plot::{Area, Plot, Size, fitted, text_width, tick_labels},
@@ -141,7 +141,7 @@ fn asked_ns(digest: &Digest) -> Option<f64> {
 }
 
 fn finding(digest: &Digest, tracks: &[Track<'_>]) -> Option<String> {
-    let best = tracks.iter().min_by_key(|track| track.stats.p50_ns)?;
+    tracks.first()?;
     let sent: u64 = tracks.iter().map(|track| track.stats.sent_count).sum();
     let answered: u64 = tracks.iter().map(|track| track.stats.answered_count).sum();
     let lost = sent.saturating_sub(answered);
@@ -150,15 +150,24 @@ fn finding(digest: &Digest, tracks: &[Track<'_>]) -> Option<String> {
     } else {
         format!("{lost} of {sent} probes lost ({})", percent(lost as f64 / sent as f64))
     };
+    // Of every probe: what one of them says does not hold for the others.
+    let over = |of: fn(&DelayStats) -> u64| {
+        let values = || tracks.iter().map(|track| of(track.stats));
+        let ends = values().min().zip(values().max()).unwrap_or_default();
+        range(&time(ends.0 as f64), &time(ends.1 as f64))
+    };
     let asked = asked_ns(digest).map_or_else(String::new, |asked| {
-        let off = (best.stats.mean_ns as f64 - asked) / 1e6;
-        format!(" (the lab was set to {}, the mean is {off:+.3} ms off)", time(asked))
+        let off = |track: &Track<'_>| format!("{:+.3} ms", (track.stats.mean_ns as f64 - asked) / 1e6);
+        let mean = |track: &&Track<'_>| track.stats.mean_ns;
+        let ends = tracks.iter().min_by_key(mean).zip(tracks.iter().max_by_key(mean));
+        let off = ends.map_or_else(String::new, |(low, high)| range(&off(low), &off(high)));
+        format!(" (the lab was set to {}, means are {off} off)", time(asked))
     });
     Some(format!(
         "Round trip {} in the median{asked}, {} at the 99th percentile, jitter {}; {loss}.",
-        time(best.stats.p50_ns as f64),
-        time(best.stats.p99_ns as f64),
-        time(best.stats.jitter_ns as f64),
+        over(|stats| stats.p50_ns),
+        over(|stats| stats.p99_ns),
+        over(|stats| stats.jitter_ns),
     ))
 }
 
