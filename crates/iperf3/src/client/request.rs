@@ -198,7 +198,7 @@ mod tests {
         let slips = [
             ("MPTCP", FlowConfig { protocol: Protocol::Mptcp, ..base() }),
             ("128 flows", FlowConfig { flows: 129, ..base() }),
-            ("1MiB", FlowConfig { transfer: ByteCount(2 << 20), ..base() }),
+            ("1MiB", FlowConfig { transfer: Some(ByteCount(2 << 20)), ..base() }),
             ("512MiB", FlowConfig { window: Some(ByteCount(1 << 30)), ..base() }),
             ("whole seconds", FlowConfig { warm_up: TimeSpan::from_millis(500), ..base() }),
             ("a day", FlowConfig { duration: TimeSpan::from_seconds(90_000), ..base() }),
