@@ -145,6 +145,7 @@ pub(crate) fn samples(gbps: &[f64], change: impl Fn(&mut SideInterval)) -> Vec<I
     (0..)
         .zip(gbps)
         .map(|(index, gbps)| Interval {
+            directions: Vec::new(),
             index,
             warm_up: index == 0,
             goodput_bps: gbps * 1e9,
