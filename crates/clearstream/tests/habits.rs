@@ -237,7 +237,6 @@ fn repeated_runs_show_their_spread_and_an_interval_from_six_on() {
 fn what_a_probe_beside_a_flow_cannot_do_is_said() {
     ran("flow localhost --latency --bytes 1MiB").refused(2, &["--duration"]);
     ran("flow localhost --latency -t 200ms").refused(2, &["1s or longer"]);
-    ran("flow 192.0.2.1 --pairing nowhere.json --latency").refused(2, &["one controller at a time"]);
 }
 
 /// A rate limit with a queue of 200 ms in front of it: one TCP flow fills the

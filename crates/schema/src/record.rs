@@ -122,9 +122,6 @@ pub struct RunDocument {
     pub ended: Option<String>,
     /// Version of the program.
     pub program_version: String,
-    /// The command line, the program's name first; absent in records of before.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub command: Vec<String>,
     /// `quick`, `standard` or `full`.
     pub mode: String,
     /// Seed of the order of trials.

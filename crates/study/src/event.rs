@@ -20,8 +20,6 @@ pub struct RunRequest {
     pub registry: Registry,
     /// Version of the program, for the record.
     pub program_version: String,
-    /// The command line, for the record.
-    pub command: Vec<String>,
 }
 
 /// What happens while a study runs.

@@ -73,7 +73,6 @@ impl<T: Testbed> Runner<T> {
             started: now(),
             ended: None,
             program_version: request.program_version,
-            command: request.command,
             mode: options.mode.to_string(),
             seed: options.seed,
             study: request.study,

@@ -172,7 +172,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         options: PlanOptions { seed: 1, ..PlanOptions::default() },
         registry: registry.clone(),
         program_version: env!("CARGO_PKG_VERSION").to_owned(),
-        command: std::env::args().collect(),
     };
     let runner = Runner::start(folder.as_ref(), request, HostTestbed::new(hosts, registry))?;
     let end = runner.run(&AtomicBool::new(false), &mut |_| {})?;

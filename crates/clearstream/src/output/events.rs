@@ -251,7 +251,7 @@ impl Output {
             started: time(self.0.started),
             ended: time(Timestamp::now()),
             program_version: env!("CARGO_PKG_VERSION").to_owned(),
-            command: super::command_line(),
+            command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
             host: HostIdentity {
                 host_name: self.0.host.clone(),
                 kernel: Some(clearstream_sys::process::kernel_release()),

@@ -148,11 +148,6 @@ pub fn log(text: &str) {
     stderr::write(text);
 }
 
-/// The command line, the program's name first, as records and documents have it.
-pub fn command_line() -> Vec<String> {
-    std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect()
-}
-
 /// A line that is never broken, such as a command to copy.
 pub fn verbatim(text: &str) -> String {
     format!("{}{text}", terminal::VERBATIM)

@@ -191,7 +191,6 @@ impl RunArgs {
             options,
             registry: registry.clone(),
             program_version: env!("CARGO_PKG_VERSION").to_owned(),
-            command: output::command_line(),
         };
         let mut testbed =
             HostTestbed::new(ends.hosts()?, registry.clone()).with_treatments(self.treatments());

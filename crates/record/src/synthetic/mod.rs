@@ -140,7 +140,6 @@ fn run_document(client: &HostReport, server: &HostReport, shape: &Shape, cells: 
         started: Clock::default().text(),
         ended: None,
         program_version: "0.0.0-synthetic".to_owned(),
-        command: Vec::new(),
         mode: "full".to_owned(),
         seed: shape.seed,
         study: model::study(shape),

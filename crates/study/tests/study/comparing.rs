@@ -35,7 +35,6 @@ fn record(folder: &Path, levels: &str, repetitions: u32, goodput: fn(usize, &Flo
         options: PlanOptions { seed: 3, ..PlanOptions::default() },
         registry: registry(),
         program_version: String::new(),
-        command: Vec::new(),
     };
     let bench = FakeTestbed {
         answer: Rc::new(move |place, config| Ok(goodput(place, config))),
@@ -57,7 +56,6 @@ fn in_lab(folder: &Path, is_limited: bool) -> Reader {
         options: PlanOptions { seed: 3, ..PlanOptions::default() },
         registry: registry(),
         program_version: String::new(),
-        command: Vec::new(),
     };
     let line = DelayLineStats { relay_limited: is_limited, ..DelayLineStats::default() };
     run(folder, request, FakeTestbed { lab: Some(lab("wan")), line, ..FakeTestbed::new() })

@@ -90,7 +90,6 @@ fn run(folder: &Path, text: &str) -> RunEnd {
         options: PlanOptions { seed: 2, ..PlanOptions::default() },
         registry: registry(),
         program_version: "0.1.0".to_owned(),
-        command: Vec::new(),
     };
     Runner::start(folder, request, testbed).unwrap().run(&AtomicBool::new(false), &mut |_| {}).unwrap()
 }

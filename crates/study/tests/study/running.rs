@@ -45,7 +45,6 @@ fn request(text: &str) -> RunRequest {
         options: PlanOptions { seed: 7, ..PlanOptions::default() },
         registry: registry(),
         program_version: "0.1.0".to_owned(),
-        command: Vec::new(),
     }
 }
 
@@ -302,7 +301,6 @@ fn the_built_in_study_runs_through_on_a_bench_without_hosts() {
         options: PlanOptions { mode: Mode::Quick, seed: 1, ..PlanOptions::default() },
         registry: registry(),
         program_version: "0.1.0".to_owned(),
-        command: Vec::new(),
     };
     let bench = FakeTestbed { lab: Some(lab("wan-1650km")), ..FakeTestbed::new() };
     let end =
