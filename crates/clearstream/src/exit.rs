@@ -1,5 +1,7 @@
 //! Everything that can go wrong in the command, and the exit code of each.
 
+mod rdma;
+
 use std::{io, path::PathBuf};
 
 use clearstream_configfile::ConfigError;
@@ -10,7 +12,6 @@ use clearstream_diagnose::{GatherError, RecordEvidenceError};
 use clearstream_flow::FlowError;
 use clearstream_host::capture::CaptureError;
 use clearstream_improve::ImproveError;
-use clearstream_iwarp::verbs::{ConnectError, VerbsError};
 use clearstream_lab::{LabError, LabErrorKind};
 use clearstream_message::MessageError;
 use clearstream_netlink::NetlinkError;
@@ -31,6 +32,7 @@ use clearstream_study::StudyError;
 use clearstream_workload::TrialError;
 
 use crate::verbs::cc::CcError;
+use rdma::rdma;
 
 /// Why a command did not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -62,6 +64,9 @@ pub enum CommandError {
     /// Some trials failed or parts could not be measured.
     #[error("{0}")]
     Partial(String),
+    /// A figure is below the threshold of the command line.
+    #[error("{0}")]
+    Threshold(String),
     /// Something that a guard does not let through.
     #[error("{0}")]
     Guarded(String),
@@ -170,6 +175,7 @@ impl CommandError {
             Self::Unreachable { .. } => ExitCode::Unreachable,
             Self::File { .. } | Self::Output(_) | Self::Capture(_) => ExitCode::File,
             Self::Partial(_) => ExitCode::Partial,
+            Self::Threshold(_) => ExitCode::Threshold,
             Self::Guarded(_) => ExitCode::Refused,
             Self::Netlink(NetlinkError::NoInterface { .. }) => ExitCode::Name,
             Self::Netlink(NetlinkError::Garbled(_)) => ExitCode::Internal,
@@ -441,45 +447,6 @@ fn flow(error: &FlowError) -> ExitCode {
         FlowError::Invalid(reason) | FlowError::Failed { failure: reason, .. } => failure(reason),
         FlowError::Peer(error) => peer(error),
         FlowError::PeerLost { .. } => ExitCode::PeerLost,
-    }
-}
-
-fn rdma(error: &RdmaError) -> ExitCode {
-    match error {
-        RdmaError::Option(_) => ExitCode::Usage,
-        RdmaError::Connect { source } => rdma_connect(source),
-        RdmaError::Refused { .. } | RdmaError::OtherPeer { .. } => ExitCode::Refused,
-        RdmaError::Lost { .. } => ExitCode::PeerLost,
-        RdmaError::Listen { source, .. } | RdmaError::Verbs(source) => rdma_verbs(source),
-        RdmaError::Memory(_) | RdmaError::Thread(_) => ExitCode::Unsupported,
-        RdmaError::Fault(_) => ExitCode::Internal,
-        RdmaError::Mismatch(_) => ExitCode::Partial,
-        RdmaError::Stopped | RdmaError::StoppedConnecting { .. } => ExitCode::Interrupted,
-    }
-}
-
-fn rdma_connect(error: &ConnectError) -> ExitCode {
-    match error {
-        ConnectError::Tcp { .. } => ExitCode::Unreachable,
-        ConnectError::Option(_) | ConnectError::Reads { .. } => ExitCode::Usage,
-        ConnectError::State(_) => ExitCode::Internal,
-        ConnectError::System { .. } => ExitCode::Unsupported,
-        ConnectError::TimedOut { .. }
-        | ConnectError::Closed { .. }
-        | ConnectError::Rejected { .. }
-        | ConnectError::Setup { .. }
-        | ConnectError::NeedsRevision2 { .. } => ExitCode::Refused,
-    }
-}
-
-fn rdma_verbs(error: &VerbsError) -> ExitCode {
-    match error {
-        VerbsError::Core { .. } | VerbsError::Range { .. } => ExitCode::Usage,
-        VerbsError::System { source, .. } => match source.kind() {
-            io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable => ExitCode::Refused,
-            _ => ExitCode::Unsupported,
-        },
-        VerbsError::Foreign { .. } | VerbsError::Transition { .. } => ExitCode::Internal,
     }
 }
 

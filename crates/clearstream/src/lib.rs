@@ -11,6 +11,7 @@ pub mod endpoints;
 pub mod exit;
 pub mod files;
 pub mod guarded;
+pub mod hints;
 pub mod interrupt;
 pub mod output;
 pub mod steer;
@@ -33,9 +34,7 @@ pub fn main() -> std::process::ExitCode {
     let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
-            let _ = error.print();
-            let code = if error.use_stderr() { ExitCode::Usage } else { ExitCode::Success };
-            return std::process::ExitCode::from(code as u8);
+            return not_understood(error);
         }
     };
     let out = Output::new(cli.output.format(), words.join(" "));
@@ -49,6 +48,20 @@ pub fn main() -> std::process::ExitCode {
             std::process::ExitCode::from(error.exit_code() as u8)
         }
     }
+}
+
+/// A command line that is an error, or asks for the help or the version.
+fn not_understood(error: clap::Error) -> std::process::ExitCode {
+    let words: Vec<_> = std::env::args_os().collect();
+    let error = hints::with_hint(error, &words);
+    let _ = error.print();
+    if !error.use_stderr() {
+        return std::process::ExitCode::from(ExitCode::Success as u8);
+    }
+    // Standard output holds one document, also of this.
+    let out = Output::new(hints::requested_format(&words), "clearstream".to_owned());
+    let _ = out.failed_with(&hints::document(&error));
+    std::process::ExitCode::from(ExitCode::Usage as u8)
 }
 
 /// The verb as it was written: `tune apply`.

@@ -60,10 +60,11 @@ repetitions = 1
 
 /// The rest in this order: the verb, its arguments (`TMP` is a folder, `ROOT`
 /// the source tree, `SERVER` a captured host), and the name of its document.
-const RUN: [(&str, &str, &str); 32] = [
+const RUN: [(&str, &str, &str); 33] = [
     ("cc list", "", "congestion-controls"),
     ("diagnose", "--from ROOT/fixtures/records/v1/clearstream-40ge", "diagnosis"),
     ("flow", "localhost -t 300ms --warm-up 100ms --interval 100ms", "flow"),
+    ("flow", "localhost -t 300ms --warm-up 100ms --interval 100ms --repeat 2", "flow-runs"),
     ("inspect", "", "host"),
     ("inspect", "--capture TMP/here.tar.gz", "written"),
     ("lab list", "", "lab-list"),
@@ -149,6 +150,31 @@ fn check_document(verb: &str, name: &str, document: &Value) {
     }
     assert_eq!(document["schema"], format!("clearstream.{name}"), "{verb}");
     assert_published(document);
+    check_provenance(verb, &document["provenance"]);
+}
+
+/// First-use review A5: the output of a cron job must tell when, by what and
+/// where it was made. Compared with `uname`.
+fn check_provenance(verb: &str, provenance: &Value) {
+    let uname = |option: &str| {
+        let output = std::process::Command::new("uname").arg(option).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    assert_eq!(provenance["host"]["host_name"], uname("-n"), "{verb}");
+    assert_eq!(provenance["host"]["kernel"], uname("-r"), "{verb}");
+    assert_eq!(provenance["program_version"], env!("CARGO_PKG_VERSION"), "{verb}");
+    let command = provenance["command"].as_array().unwrap();
+    let words: Vec<&str> = command.iter().skip(1).map(|word| word.as_str().unwrap()).collect();
+    assert!(words.join(" ").starts_with(verb), "{verb}: {words:?}");
+    let [started, ended] = ["started", "ended"].map(|key| provenance[key].as_str().unwrap());
+    // RFC 3339 in UTC sorts by time.
+    assert!(started <= ended && started.ends_with('Z') && started.starts_with("20"), "{verb}: {provenance}");
+    if matches!(verb, "flow" | "probe" | "message") {
+        let hosts = provenance["hosts"].as_array().unwrap();
+        let roles: Vec<_> = hosts.iter().map(|host| host["role"].as_str().unwrap()).collect();
+        assert_eq!(roles, ["client", "server"], "{verb}");
+        assert!(hosts.iter().all(|host| host["kernel"] == uname("-r")), "{verb}: {hosts:?}");
+    }
 }
 
 #[test]
@@ -207,6 +233,48 @@ fn an_error_is_a_document_too() {
         assert_eq!((&error["exit_code"], &error["name"]), (&9.into(), &"name".into()), "{document}");
         assert!(error["message"].as_str().unwrap().contains("gateways-6"));
     }
+}
+
+/// First-use review A5: with `--json` a failure left standard output empty.
+#[test]
+fn a_failure_of_any_kind_leaves_a_document_and_its_exit_code() {
+    for (line, code, word) in [
+        ("flow nowhere.invalid --json", 3, "nowhere.invalid"),
+        ("flow localhost --window big --json", 2, "512KiB"),
+        ("flow localhost -R --json", 2, "--direction reverse"),
+        ("flow localhost --nonesuch --json", 2, "--nonesuch"),
+        ("tune plan --json", 2, "--rate"),
+        ("nonesuch --json", 2, "nonesuch"),
+    ] {
+        let ended = run(&line.split(' ').collect::<Vec<_>>());
+        assert_eq!(ended.code(), code, "{line}: {}", ended.stderr);
+        let document: Value = serde_json::from_str(&ended.stdout)
+            .unwrap_or_else(|error| panic!("{line}: {error}: {:?}", ended.stdout));
+        assert_published(&document);
+        assert_eq!(document["schema"], "clearstream.error", "{line}");
+        assert_eq!(document["exit_code"], code, "{line}");
+        assert!(document["message"].as_str().unwrap().contains(word), "{line}: {document}");
+        assert!(document["provenance"]["started"].is_string(), "{line}");
+    }
+    let ended = run(&["flow", "localhost", "--window", "big", "--json-stream"]);
+    let event: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!((&event["kind"], &event["payload"]["exit_code"]), (&"error".into(), &2.into()));
+}
+
+/// What is printed can be read back: a plan with its provenance is a plan.
+#[test]
+fn a_printed_plan_is_taken_as_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = format!("{ROOT}/fixtures/hosts/magny-cours-igb.tar.gz");
+    let planned = run(&["tune", "plan", "--rate", "10Gbps", "--rtt", "17ms", "--from", &server, "--json"]);
+    let path = folder.path().join("plan.json");
+    fs::write(&path, planned.ok()).unwrap();
+    let etc = folder.path().join("etc");
+    let words =
+        ["tune", "render", path.to_str().unwrap(), "--as", "sysctl.d", "--out", etc.to_str().unwrap()];
+    let ended = run(&words);
+    // 8: some settings have no place in such a file; a plan that cannot be read ends with 2.
+    assert!(matches!(ended.code(), 0 | 8), "{}", ended.stderr);
 }
 
 #[test]

@@ -54,7 +54,15 @@ fn streams_a_line_per_interval() {
 #[test]
 fn shows_people_settings_intervals_and_figures() {
     let text = flow(&["--receive", "discard"]).ok().to_owned();
-    for expected in ["in force", "interval", "goodput", "(discard)", "CPU seconds per GB", "scheduler"] {
+    for expected in [
+        "Effective settings",
+        "1 TCP stream",
+        "interval",
+        "goodput",
+        "(discard)",
+        "CPU seconds per GB",
+        "not pinned",
+    ] {
         assert!(text.contains(expected), "\"{expected}\" is not in:\n{text}");
     }
 }

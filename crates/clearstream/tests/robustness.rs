@@ -175,7 +175,7 @@ fn options_without_effect_are_refused() {
         (vec!["probe", "localhost", "--ssh-option", "Port=22"], "--ssh-option"),
         (vec!["flow", "--lab", "two-hosts", "--remote-program", "/bin/cs"], "--remote-program"),
         (vec!["flow", "localhost", "--datagram", "1400"], "datagram"),
-        (vec!["flow", "localhost", "--pacing", "0"], "pacing"),
+        (vec!["flow", "localhost", "--pacing", "0b/s"], "pacing"),
         (vec!["flow", "localhost", "--pacing", "7b/s"], "pacing"),
         (vec!["flow", "localhost", "-P", "2", "--source-ports", "40000,40000"], "40000 twice"),
         (vec!["flow", "localhost", "--protocol", "udp", "--receive-low-water", "4096"], "low-water"),

@@ -24,6 +24,9 @@ pub struct Hello {
     pub version: String,
     /// Host name of the sender.
     pub host: String,
+    /// Kernel release of the sender's host; absent from peers of before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
 }
 
 /// One frame's content.

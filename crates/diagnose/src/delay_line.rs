@@ -46,7 +46,7 @@ pub(crate) fn judge(facts: &Facts<'_>, verdict: Verdict) -> Verdict {
         because: notice.message.clone(),
         experiment: Box::new(Experiment {
             kind: ExperimentKind::Again,
-            question: "the same flow over a link with a rate that the lab's machine can carry".to_owned(),
+            question: "repeat the flow over a link with a rate that the lab's machine can carry".to_owned(),
             flow: facts.config.clone(),
         }),
     }

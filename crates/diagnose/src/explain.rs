@@ -93,7 +93,7 @@ fn without_flow(evidence: &Evidence) -> Diagnosis {
             because: "no flow was run".to_owned(),
             experiment: Box::new(Experiment {
                 kind: ExperimentKind::AsAsked,
-                question: "a flow between the two hosts".to_owned(),
+                question: "measure a flow between the two hosts".to_owned(),
                 flow: flow.clone(),
             }),
         },

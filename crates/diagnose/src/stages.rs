@@ -50,11 +50,24 @@ fn seen(name: StageName, facts: &Facts<'_>, basis: &str) -> Stage {
     Stage { at_least: true, ..stage(name, Some(facts.goodput_bps), basis) }
 }
 
+/// From this share of the time with data to send a socket counts as never
+/// without (tcpi_busy_time counts in jiffies).
+const ALWAYS_BUSY: f64 = 0.95;
+
+/// What the send queue says about the program that fills it.
+fn writer(facts: &Facts<'_>) -> &'static str {
+    match facts.medians.busy >= ALWAYS_BUSY {
+        true => "not the limit: its socket always had data to send",
+        // Less, or a kernel that does not count it.
+        false => "wrote this much",
+    }
+}
+
 /// All stages, in their order on the way.
 pub(crate) fn all(facts: &Facts<'_>, verdict: &Verdict) -> Vec<Stage> {
     let [sender, receiver] = [&facts.sender, &facts.receiver];
     let mut stages = vec![
-        seen(StageName::SenderApplication, facts, "wrote this much; it was not asked for more"),
+        seen(StageName::SenderApplication, facts, writer(facts)),
         send_buffer(facts),
         congestion_window(facts),
         pacing(facts),
@@ -67,7 +80,7 @@ pub(crate) fn all(facts: &Facts<'_>, verdict: &Verdict) -> Vec<Stage> {
         interrupt_core(facts),
         thread(facts, receiver, StageName::ReceiverCpu),
         stage(StageName::Copies, None, "memory bandwidth is not measured"),
-        seen(StageName::ReceiverApplication, facts, "read this much; it was not given more"),
+        seen(StageName::ReceiverApplication, facts, "read all that arrived"),
     ];
     for stage in &mut stages {
         // A model that says less than was seen does not hold here.

@@ -101,14 +101,17 @@ pub(crate) fn most_informative(facts: &Facts<'_>) -> Experiment {
         flow: variant(kind, facts.config),
     };
     if !facts.is_long_enough() {
-        return of(ExperimentKind::Longer, "longer: at least ten round trips and three samples are needed");
+        return of(
+            ExperimentKind::Longer,
+            "repeat with a longer run: at least ten round trips and three samples are needed",
+        );
     }
     if let Some(other) = other_congestion_control(facts)
         && facts.experiment(ExperimentKind::OtherCongestionControl).is_none()
     {
         let mut experiment = of(
             ExperimentKind::OtherCongestionControl,
-            &format!("{other}: when it gives more, the congestion control is the limit"),
+            &format!("repeat with {other}: when it gives more, the congestion control is the limit"),
         );
         experiment.flow.congestion_control = Some(other);
         return experiment;
@@ -116,16 +119,16 @@ pub(crate) fn most_informative(facts: &Facts<'_>) -> Experiment {
     if facts.experiment(ExperimentKind::SeveralFlows).is_none() {
         return of(
             ExperimentKind::SeveralFlows,
-            "several flows: when they give more, the limit is one of each flow; when not, they share it",
+            "repeat with several flows: when they give more, the limit is one of each flow; when not, they share it",
         );
     }
     if facts.experiment(ExperimentKind::Reverse).is_none() {
         return of(
             ExperimentKind::Reverse,
-            "the other way: a limit that stays on one host moves with the data",
+            "repeat in the other direction: a limit of one host moves with the data",
         );
     }
-    of(ExperimentKind::Longer, "longer, on an otherwise idle machine: the samples scatter too much")
+    of(ExperimentKind::Longer, "repeat with a longer run on an idle host: the samples scatter too much")
 }
 
 /// What to try: what the remedies of the findings say, the limit's first.

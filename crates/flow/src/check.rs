@@ -14,6 +14,9 @@ const TRANSFER_MAX: u64 = 256 << 20;
 /// Largest UDP payload over IPv4: 65535 less the headers of 20 and 8.
 pub(crate) const DATAGRAM_MAX: u64 = 65_507;
 
+/// What `TCP_MAXSEG` takes: `TCP_MIN_MSS` to `MAX_TCP_WINDOW` (net/ipv4/tcp.c).
+const MSS: std::ops::RangeInclusive<u64> = 88..=32_767;
+
 /// `SO_MAX_PACING_RATE` counts bytes, and takes none for no limit.
 const PACING_MIN_BPS: u64 = 8;
 
@@ -35,8 +38,11 @@ pub(crate) fn check(config: &FlowConfig) -> Result<(), Failure> {
     if config.interval.to_std() < std::time::Duration::from_millis(10) {
         return wrong(format!("interval must be at least 10ms, not {}", config.interval));
     }
-    if let Some(dscp) = config.dscp.filter(|dscp| *dscp > 63) {
-        return wrong(format!("dscp must be 0 to 63 (RFC 2474), not {dscp}"));
+    if let Some(dscp) = config.dscp.filter(|dscp| dscp.0 > 63) {
+        return wrong(format!("dscp must be 0 to 63 (RFC 2474) or a name as ef, not {dscp}"));
+    }
+    if let Some(mss) = config.mss.filter(|mss| !MSS.contains(&mss.0)) {
+        return wrong(format!("mss must be {} to {} bytes, not {}", MSS.start(), MSS.end(), mss.0));
     }
     if let Some(rate) = config.pacing.filter(|rate| rate.0 < PACING_MIN_BPS) {
         return wrong(format!("pacing must be at least 8b/s, not {rate}: leave it out for no limit"));
@@ -103,6 +109,11 @@ fn check_stream(config: &FlowConfig) -> Result<(), Failure> {
         let message = "datagram is the size of UDP datagrams: leave it out, or write protocol udp";
         return Err(failure(FailureKind::Invalid, message));
     }
+    if config.mss.is_some() && config.protocol == Protocol::Mptcp {
+        // mptcp_setsockopt() in net/mptcp/sockopt.c does not take TCP_MAXSEG.
+        let message = "mss is not an option of MPTCP sockets: leave it out, or write protocol tcp";
+        return Err(failure(FailureKind::Invalid, message));
+    }
     Ok(())
 }
 
@@ -117,6 +128,9 @@ fn check_udp(config: &FlowConfig) -> Result<(), Failure> {
     }
     if config.congestion_control.is_some() {
         return wrong("UDP has no congestion control: leave it out, or write pacing".to_owned());
+    }
+    if config.mss.is_some() {
+        return wrong("mss is of TCP segments: for UDP write datagram, the size of each".to_owned());
     }
     if config.receive_low_water.is_some() {
         return wrong(
@@ -134,7 +148,7 @@ fn check_udp(config: &FlowConfig) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use clearstream_schema::{BitRate, ByteCount, CoreList, TimeSpan};
+    use clearstream_schema::{BitRate, ByteCount, CoreList, Dscp, TimeSpan};
 
     use super::*;
 
@@ -144,13 +158,17 @@ mod tests {
         let base = FlowConfig::default;
         let udp = || FlowConfig { protocol: Protocol::Udp, ..base() };
         check(&udp()).unwrap();
-        let slips: [(&str, FlowConfig); 19] = [
+        let slips: [(&str, FlowConfig); 23] = [
             ("flows", FlowConfig { flows: 0, ..base() }),
             ("transfer", FlowConfig { transfer: ByteCount(0), ..base() }),
             ("duration", FlowConfig { duration: TimeSpan(0), ..base() }),
             ("bytes", FlowConfig { bytes: Some(ByteCount(0)), ..base() }),
             ("interval", FlowConfig { interval: TimeSpan(1), ..base() }),
-            ("dscp", FlowConfig { dscp: Some(64), ..base() }),
+            ("dscp", FlowConfig { dscp: Some(Dscp(64)), ..base() }),
+            ("88 to 32767", FlowConfig { mss: Some(ByteCount(87)), ..base() }),
+            ("88 to 32767", FlowConfig { mss: Some(ByteCount(32_768)), ..base() }),
+            ("datagram", FlowConfig { mss: Some(ByteCount(1000)), ..udp() }),
+            ("MPTCP", FlowConfig { mss: Some(ByteCount(1000)), protocol: Protocol::Mptcp, ..base() }),
             ("burst-flows", FlowConfig { burst_flows: 2, ..base() }),
             ("source-port", FlowConfig { source_port: Some(65_535), flows: 2, ..base() }),
             ("source-ports", FlowConfig { source_ports: Some(vec![40_000]), flows: 2, ..base() }),

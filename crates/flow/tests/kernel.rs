@@ -37,6 +37,30 @@ fn free_ports() -> (u16, u16) {
 }
 
 #[test]
+fn a_maximum_segment_size_is_the_one_that_ss_sees() {
+    let config = FlowConfig { mss: Some(ByteCount(1000)), ..short() };
+    let (mut client, mut server) = peers();
+    let (mut ports, mut seen) = (None, None);
+    let (summary, _) = measure_with(&mut client, &mut server, &config, |event| match (&event, ports) {
+        (FlowEvent::Ready { client, .. }, _) => {
+            ports = Some((port(&client.flows[0].local), port(&client.flows[0].remote)));
+        }
+        (FlowEvent::Interval(_), Some((source, destination))) if seen.is_none() => {
+            seen = Some((ss("-tmiHn", source, destination), ss("-tmiHn", destination, source)));
+        }
+        _ => {}
+    })
+    .unwrap();
+    let (from, to) = seen.unwrap();
+    // Less the 12 bytes of the time stamps (RFC 7323 appendix A), where they are on.
+    for text in [&from, &to] {
+        assert!(matches!(number(text, " mss:"), Some(988 | 1000)), "{text}");
+    }
+    let segment = summary.client_settings.flows[0].segment_bytes;
+    assert_eq!(Some(segment), number(&from, " mss:"));
+}
+
+#[test]
 fn fixed_ports_and_window_are_those_that_ss_sees() {
     let (source, destination) = free_ports();
     let config = FlowConfig {

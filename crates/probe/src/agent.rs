@@ -5,7 +5,7 @@ use clearstream_schema::control::Failure;
 
 use crate::{
     calls::{Close, Listen, Listening, Run},
-    measure,
+    measure::{measure, round_trips},
     responder::Responder,
 };
 
@@ -19,7 +19,10 @@ impl Service for ProbeAgent {
     fn register(calls: &mut Registration<Self>) {
         calls
             .on(Self::listen)
-            .on(|_, Run { config, udp, tcp, cookie }, _| measure(&config, udp, tcp, &cookie))
+            .on(|_, Run { config, udp, tcp, cookie, udp_only }, _| match udp_only {
+                true => round_trips(&config, udp, &cookie),
+                false => measure(&config, udp, tcp, &cookie),
+            })
             .on(|agent, Close {}, _| {
                 agent.responder = None;
                 Ok(Done {})

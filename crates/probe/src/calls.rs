@@ -48,6 +48,9 @@ pub struct Run {
     pub tcp: SocketAddr,
     /// Cookie to carry.
     pub cookie: Cookie,
+    /// UDP round trips only: no TCP, no search for the path MTU.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub udp_only: bool,
 }
 
 impl Call for Run {

@@ -33,10 +33,10 @@ pub fn run(
     config: &ProbeConfig,
     stop: &AtomicBool,
 ) -> Result<ProbeSummary, PeerError> {
-    let there = direction(client, server, server_address, config, stop)?;
+    let there = direction(client, server, server_address, config, false, stop)?;
     let mut directions = vec![there];
     if let Some(address) = client_address.or(directions[0].from_address) {
-        match direction(server, client, address, config, stop) {
+        match direction(server, client, address, config, false, stop) {
             Ok(back) => directions.push(back),
             Err(PeerError::Refused { name, failure }) => {
                 directions[0].notices.push(Notice {
@@ -52,6 +52,21 @@ pub fn run(
         bandwidth_delay_product_bytes: product(config, &directions),
         directions,
     })
+}
+
+/// UDP round trips from `client` to `server` and nothing else: takes `count`
+/// times `interval` and, where probes get lost, the timeout.
+///
+/// # Errors
+/// As [`run`].
+pub fn round_trips(
+    client: &mut Peer,
+    server: &mut Peer,
+    server_address: IpAddr,
+    config: &ProbeConfig,
+    stop: &AtomicBool,
+) -> Result<ProbeDirection, PeerError> {
+    direction(client, server, server_address, config, true, stop)
 }
 
 /// Rate times the shortest round trip of all that was measured: the data that
@@ -71,11 +86,12 @@ fn direction(
     to: &mut Peer,
     address: IpAddr,
     config: &ProbeConfig,
+    udp_only: bool,
     stop: &AtomicBool,
 ) -> Result<ProbeDirection, PeerError> {
     let cookie = fresh_cookie();
     let Listening { udp, tcp } = listen(to, address, config.port, &cookie)?;
-    let outcome = from.call_unless(&Run { config: config.clone(), udp, tcp, cookie }, stop);
+    let outcome = from.call_unless(&Run { config: config.clone(), udp, tcp, cookie, udp_only }, stop);
     // The sockets are closed whatever happened; when closing fails too, the
     // first error is the one to return.
     let closed = to.call(&Close {});

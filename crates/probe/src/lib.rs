@@ -42,11 +42,11 @@ use std::{io, net::SocketAddr, time::Duration};
 use clearstream_schema::control::{Cookie, Failure, FailureKind};
 
 pub use agent::ProbeAgent;
-pub use controller::run;
+pub use controller::{round_trips, run};
 pub use measure::measure;
 pub use path_mtu::Found as PathMtuFound;
 pub use responder::Responder;
-pub use workload::{Probe, run_on};
+pub use workload::{Probe, round_trips_on, run_on};
 
 /// Path MTU to a [`Responder`]'s UDP address from an address and port of this
 /// host, so that one of several ways can be chosen; `patience` is how long to

@@ -38,18 +38,7 @@ pub fn measure(
 ) -> Result<ProbeDirection, Failure> {
     let (pace, size) = checked(config)?;
     let secret = crate::secret(cookie)?;
-    let mut found = ProbeDirection {
-        from: String::new(),
-        to: String::new(),
-        udp: None,
-        tcp: None,
-        from_address: None,
-        to_address: Some(udp.ip()),
-        route_mtu_bytes: None,
-        path_mtu_bytes: None,
-        hop_count: None,
-        notices: Vec::new(),
-    };
+    let mut found = nothing_yet(udp);
     let udp_answers = over_udp(&mut found, udp, secret, size, pace)?;
     over_tcp(&mut found, tcp, secret, size, pace);
     if !udp_answers && found.tcp.is_none() {
@@ -61,6 +50,40 @@ pub fn measure(
     }
     check_size(&mut found, udp, size);
     Ok(found)
+}
+
+/// Measures UDP round trips alone, as beside a flow, whose end must not come
+/// before the last of them.
+///
+/// # Errors
+/// As [`measure`].
+pub(crate) fn round_trips(
+    config: &ProbeConfig,
+    udp: SocketAddr,
+    cookie: &Cookie,
+) -> Result<ProbeDirection, Failure> {
+    let (pace, size) = checked(config)?;
+    let mut found = nothing_yet(udp);
+    if over_udp(&mut found, udp, crate::secret(cookie)?, size, pace)? {
+        return Ok(found);
+    }
+    let reasons: Vec<_> = found.notices.iter().map(|notice| notice.message.as_str()).collect();
+    Err(Failure { kind: FailureKind::Connection, message: reasons.join("; ") })
+}
+
+fn nothing_yet(udp: SocketAddr) -> ProbeDirection {
+    ProbeDirection {
+        from: String::new(),
+        to: String::new(),
+        udp: None,
+        tcp: None,
+        from_address: None,
+        to_address: Some(udp.ip()),
+        route_mtu_bytes: None,
+        path_mtu_bytes: None,
+        hop_count: None,
+        notices: Vec::new(),
+    }
 }
 
 fn checked(config: &ProbeConfig) -> Result<(Pace, usize), Failure> {

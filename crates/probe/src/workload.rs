@@ -6,11 +6,11 @@ use std::sync::atomic::AtomicBool;
 use clearstream_schema::{
     TimeSpan,
     outcome::Outcome,
-    probe::{ProbeConfig, ProbeSummary},
+    probe::{ProbeConfig, ProbeDirection, ProbeSummary},
 };
 use clearstream_workload::{Context, HostSet, TrialError, Workload};
 
-use crate::run;
+use crate::{round_trips, run};
 
 /// The workload.
 #[derive(Debug, Clone, Copy, Default)]
@@ -54,4 +54,19 @@ pub fn run_on(
     let (client, server) = hosts.client_and_server()?;
     let address = server.known_address()?;
     Ok(run(client.peer, server.peer, client.address, address, config, stop)?)
+}
+
+/// UDP round trips between the client and the server of a set of hosts, as
+/// [`round_trips`].
+///
+/// # Errors
+/// As [`round_trips`], and a set without these hosts.
+pub fn round_trips_on(
+    hosts: &mut HostSet<'_>,
+    config: &ProbeConfig,
+    stop: &AtomicBool,
+) -> Result<ProbeDirection, TrialError> {
+    let (client, server) = hosts.client_and_server()?;
+    let address = server.known_address()?;
+    Ok(round_trips(client.peer, server.peer, address, config, stop)?)
 }

@@ -25,13 +25,15 @@ pub enum ExitCode {
     Partial = 8,
     /// A name is taken or does not exist (lab, run, experiment).
     Name = 9,
+    /// A measured figure is below the threshold of the command line (`flow --fail-below`).
+    Threshold = 10,
     /// Stopped by SIGINT; samples taken so far are kept.
     Interrupted = 130,
 }
 
 impl ExitCode {
     /// Every code, for documentation and tests.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Success,
         Self::Internal,
         Self::Usage,
@@ -42,6 +44,7 @@ impl ExitCode {
         Self::File,
         Self::Partial,
         Self::Name,
+        Self::Threshold,
         Self::Interrupted,
     ];
 
@@ -58,6 +61,7 @@ impl ExitCode {
             Self::File => "file",
             Self::Partial => "partial",
             Self::Name => "name",
+            Self::Threshold => "threshold",
             Self::Interrupted => "interrupted",
         }
     }

@@ -1,5 +1,6 @@
 //! Bulk goodput: what can be asked for, and what one test returns.
 
+mod direction;
 mod facts;
 
 use std::net::IpAddr;
@@ -7,9 +8,10 @@ use std::net::IpAddr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use direction::*;
 pub use facts::*;
 
-use crate::{BitRate, ByteCount, CoreList, TimeSpan};
+use crate::{BitRate, ByteCount, CoreList, Dscp, TimeSpan};
 
 /// Transport protocol of the flows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -68,7 +70,7 @@ pub enum ReceiveMethod {
     /// Dropped in the kernel (`MSG_TRUNC`): not goodput in the full sense,
     /// and called `discard` in every table.
     Discard,
-    /// `splice` through a pipe to nowhere.
+    /// `splice()` through a pipe to `/dev/null`.
     Splice,
     /// `io_uring` receives.
     IoUring,
@@ -89,17 +91,17 @@ pub struct FlowConfig {
     #[cfg_attr(feature = "cli", arg(long, short = 'P', value_name = "COUNT", default_value_t = FlowConfig::default().flows))]
     pub flows: u32,
     /// How long to measure, after the warm-up
-    #[cfg_attr(feature = "cli", arg(long, short = 't', value_name = "TIME", default_value_t = FlowConfig::default().duration))]
+    #[cfg_attr(feature = "cli", arg(long, short = 't', value_name = "TIME", value_parser = TimeSpan::or_seconds, default_value_t = FlowConfig::default().duration))]
     pub duration: TimeSpan,
     /// Send this much per flow instead of measuring for a time
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, short = 'n', value_name = "BYTES", conflicts_with = "duration"))]
     pub bytes: Option<ByteCount>,
     /// Leading part that does not count in the totals
-    #[cfg_attr(feature = "cli", arg(long, short = 'O', value_name = "TIME", default_value_t = FlowConfig::default().warm_up))]
+    #[cfg_attr(feature = "cli", arg(long, short = 'O', value_name = "TIME", value_parser = TimeSpan::or_seconds, default_value_t = FlowConfig::default().warm_up))]
     pub warm_up: TimeSpan,
     /// Time between samples
-    #[cfg_attr(feature = "cli", arg(long, short = 'i', value_name = "TIME", default_value_t = FlowConfig::default().interval))]
+    #[cfg_attr(feature = "cli", arg(long, short = 'i', value_name = "TIME", value_parser = TimeSpan::or_seconds, default_value_t = FlowConfig::default().interval))]
     pub interval: TimeSpan,
     /// Bytes of one write or read (its optimum moves with the last-level cache)
     #[cfg_attr(feature = "cli", arg(long, short = 'l', value_name = "BYTES", default_value_t = FlowConfig::default().transfer))]
@@ -110,7 +112,7 @@ pub struct FlowConfig {
     /// How bytes are taken from the kernel
     #[cfg_attr(feature = "cli", arg(long, value_enum, default_value_t = FlowConfig::default().receive))]
     pub receive: ReceiveMethod,
-    /// TCP window: socket buffer of both ends (`SO_SNDBUF`, `SO_RCVBUF`) and the most that is advertised (`TCP_WINDOW_CLAMP`); autotuned when absent
+    /// TCP window: socket buffer of both ends (`SO_SNDBUF`, `SO_RCVBUF`) and the most that is advertised (`TCP_WINDOW_CLAMP`) (default: autotuned)
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, short = 'w', value_name = "BYTES"))]
     pub window: Option<ByteCount>,
@@ -129,7 +131,7 @@ pub struct FlowConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "BYTES"))]
     pub receive_low_water: Option<ByteCount>,
-    /// Congestion control of the sending sockets; the host's default when absent
+    /// Congestion control of the sending sockets (default: the host's, or that of the route)
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, short = 'C', value_name = "NAME"))]
     pub congestion_control: Option<String>,
@@ -137,23 +139,27 @@ pub struct FlowConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "RATE"))]
     pub pacing: Option<BitRate>,
-    /// Differentiated services code point, 0 to 63
+    /// TCP maximum segment size (`TCP_MAXSEG`) of both ends, 88 to 32767 bytes (default: from the MTU)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "BYTES"))]
+    pub mss: Option<ByteCount>,
+    /// Differentiated services code point: 0 to 63, or a name (ef, cs0 to cs7, af11 to af43, le, va)
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "DSCP"))]
-    pub dscp: Option<u8>,
-    /// Cores of the sending threads; flow i takes the i-th, round again
+    pub dscp: Option<Dscp>,
+    /// Cores of the sending threads, assigned to the flows round-robin (default: not pinned)
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "LIST"))]
     pub sender_cores: Option<CoreList>,
-    /// Cores of the receiving threads; flow i takes the i-th, round again
+    /// Cores of the receiving threads, assigned to the flows round-robin (default: not pinned)
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "LIST"))]
     pub receiver_cores: Option<CoreList>,
-    /// NUMA node that buffers are taken from; the thread's own when absent
+    /// NUMA node of the buffers (default: the thread's own)
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "NODE"))]
     pub memory_node: Option<u32>,
-    /// Source port of flow 0 at the client; flow i takes the i-th after it
+    /// Source port of flow 0 at the client; the other flows use the ports after it
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "PORT"))]
     pub source_port: Option<u16>,
@@ -161,7 +167,7 @@ pub struct FlowConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "PORTS", value_delimiter = ','))]
     pub source_ports: Option<Vec<u16>>,
-    /// Choose source ports that land on receive queues of the server in turn, where its card tells key and table
+    /// Choose source ports so that RSS spreads the flows over the server's receive queues (needs a NIC that exposes its RSS key and indirection table)
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[cfg_attr(feature = "cli", arg(long, conflicts_with_all = ["source_port", "source_ports"]))]
     pub steer: bool,
@@ -169,7 +175,7 @@ pub struct FlowConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "NAME", requires = "steer"))]
     pub steer_interface: Option<String>,
-    /// Port of the server's data socket; chosen by the kernel when absent
+    /// Port of the server's data socket (default: any free one)
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "PORT"))]
     pub destination_port: Option<u16>,
@@ -181,7 +187,7 @@ pub struct FlowConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "NAME"))]
     pub bind_interface: Option<String>,
-    /// UDP payload of one datagram on the wire; from the path MTU when absent
+    /// UDP payload of one datagram on the wire (default: from the path MTU)
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "BYTES"))]
     pub datagram: Option<ByteCount>,
@@ -224,6 +230,7 @@ impl Default for FlowConfig {
             receive_low_water: None,
             congestion_control: None,
             pacing: None,
+            mss: None,
             dscp: None,
             sender_cores: None,
             receiver_cores: None,

@@ -68,14 +68,14 @@ pub struct MessageConfig {
     #[cfg_attr(feature = "cli", arg(long, value_enum, default_value_t = MessageConfig::default().method))]
     pub method: MessageMethod,
     /// How long to measure each size, after its warm-up
-    #[cfg_attr(feature = "cli", arg(long, short = 't', value_name = "TIME", default_value_t = MessageConfig::default().duration))]
+    #[cfg_attr(feature = "cli", arg(long, short = 't', value_name = "TIME", value_parser = TimeSpan::or_seconds, default_value_t = MessageConfig::default().duration))]
     pub duration: TimeSpan,
     /// Round trips or windows per size instead of a time
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, short = 'n', value_name = "COUNT", conflicts_with = "duration"))]
     pub iterations: Option<u64>,
     /// Leading part of each size that does not count
-    #[cfg_attr(feature = "cli", arg(long, short = 'O', value_name = "TIME", default_value_t = MessageConfig::default().warm_up))]
+    #[cfg_attr(feature = "cli", arg(long, short = 'O', value_name = "TIME", value_parser = TimeSpan::or_seconds, default_value_t = MessageConfig::default().warm_up))]
     pub warm_up: TimeSpan,
     /// Check every byte received against a pattern (costs time that is measured)
     #[cfg_attr(feature = "cli", arg(long))]
@@ -83,11 +83,11 @@ pub struct MessageConfig {
     /// Leave Nagle's algorithm on (RFC 896) instead of setting `TCP_NODELAY`
     #[cfg_attr(feature = "cli", arg(long))]
     pub nagle: bool,
-    /// Send buffer of both sides (`SO_SNDBUF`); autotuned when absent
+    /// Send buffer of both sides (`SO_SNDBUF`) (default: autotuned)
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "BYTES"))]
     pub send_buffer: Option<ByteCount>,
-    /// Receive buffer of both sides (`SO_RCVBUF`); autotuned when absent
+    /// Receive buffer of both sides (`SO_RCVBUF`) (default: autotuned)
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "BYTES"))]
     pub receive_buffer: Option<ByteCount>,

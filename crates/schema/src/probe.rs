@@ -20,7 +20,7 @@ pub struct ProbeConfig {
     #[cfg_attr(feature = "cli", arg(long, short = 'c', value_name = "COUNT", default_value_t = ProbeConfig::default().count))]
     pub count: u32,
     /// Time between round trips
-    #[cfg_attr(feature = "cli", arg(long, short = 'i', value_name = "TIME", default_value_t = ProbeConfig::default().interval))]
+    #[cfg_attr(feature = "cli", arg(long, short = 'i', value_name = "TIME", value_parser = TimeSpan::or_seconds, default_value_t = ProbeConfig::default().interval))]
     pub interval: TimeSpan,
     /// Payload of one probe
     #[cfg_attr(feature = "cli", arg(long, short = 's', value_name = "BYTES", default_value_t = ProbeConfig::default().size))]
@@ -128,6 +128,76 @@ pub struct DelayStats {
     pub return_lost_count: Option<u64>,
 }
 
+impl DelayStats {
+    /// Its location and spread.
+    pub fn range(&self) -> DelayRange {
+        DelayRange {
+            min_ns: self.min_ns,
+            mean_ns: self.mean_ns,
+            p50_ns: self.p50_ns,
+            p90_ns: self.p90_ns,
+            p99_ns: self.p99_ns,
+            max_ns: self.max_ns,
+        }
+    }
+}
+
+/// Round trips without a flow and beside it, from client to server and back:
+/// what the flow's queues add.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LatencyUnderLoad {
+    /// Before the flow.
+    pub idle: LatencySample,
+    /// While the flow ran, after its warm-up.
+    pub loaded: LatencySample,
+    /// Median loaded less median idle.
+    pub added_p50_ns: i64,
+    /// 99th percentile loaded less that idle.
+    pub added_p99_ns: i64,
+    /// The delays contain the wait in the client's own queueing discipline.
+    pub includes_local_queueing: bool,
+}
+
+/// One series of UDP round trips.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LatencySample {
+    /// Round trips sent.
+    pub sent_count: u64,
+    /// Lost / sent.
+    pub loss_ratio: f64,
+    /// The delays.
+    pub range: DelayRange,
+    /// Where the readings come from.
+    pub clock: ClockSource,
+}
+
+impl LatencyUnderLoad {
+    /// Compares two series. The wait in the own queueing discipline is part of
+    /// the delays where the kernel stamped it in both.
+    pub fn of(idle: &DelayStats, loaded: &DelayStats) -> Self {
+        let whole = idle.with_local_queueing.zip(loaded.with_local_queueing);
+        let sample = |stats: &DelayStats, whole: Option<DelayRange>| LatencySample {
+            sent_count: stats.sent_count,
+            loss_ratio: stats.loss_ratio,
+            range: whole.unwrap_or_else(|| stats.range()),
+            clock: stats.clock,
+        };
+        let (idle, loaded) =
+            (sample(idle, whole.map(|(idle, _)| idle)), sample(loaded, whole.map(|(_, loaded)| loaded)));
+        let added = |of: fn(&DelayRange) -> u64| {
+            let signed = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
+            signed(of(&loaded.range)) - signed(of(&idle.range))
+        };
+        Self {
+            added_p50_ns: added(|range| range.p50_ns),
+            added_p99_ns: added(|range| range.p99_ns),
+            includes_local_queueing: whole.is_some(),
+            idle,
+            loaded,
+        }
+    }
+}
+
 /// Everything found about one direction of starting (who sends first).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProbeDirection {
@@ -209,5 +279,49 @@ impl ProbeSummary {
         });
         let outcome = Outcome { notices: notices.collect(), ..Outcome::of(metrics) };
         outcome.with_detail(PROBE_SUMMARY_SCHEMA, 1, self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stats(p50_ns: u64, p99_ns: u64, queueing_ns: Option<u64>) -> DelayStats {
+        let own = DelayStats {
+            answered_count: 99,
+            sent_count: 100,
+            loss_ratio: 0.01,
+            min_ns: 1,
+            mean_ns: p50_ns,
+            p50_ns,
+            p90_ns: p99_ns,
+            p99_ns,
+            max_ns: p99_ns,
+            jitter_ns: 0,
+            clock: ClockSource::Kernel,
+            turnaround_mean_ns: None,
+            local_queueing: None,
+            with_local_queueing: None,
+            local_lost_count: None,
+            forward_lost_count: None,
+            return_lost_count: None,
+        };
+        let with = queueing_ns.map(|wait| DelayRange {
+            p50_ns: p50_ns + wait,
+            p99_ns: p99_ns + wait,
+            ..own.range()
+        });
+        DelayStats { with_local_queueing: with, ..own }
+    }
+
+    #[test]
+    fn load_adds_the_difference_of_the_same_kind_of_delay() {
+        let own = LatencyUnderLoad::of(&stats(100, 300, Some(1)), &stats(150, 900, Some(5000)));
+        assert_eq!((own.added_p50_ns, own.added_p99_ns), (5049, 5599));
+        assert!(own.includes_local_queueing);
+        // Stamped in one of the two only: compared without it.
+        let without = LatencyUnderLoad::of(&stats(100, 300, None), &stats(90, 900, Some(5000)));
+        assert_eq!((without.added_p50_ns, without.added_p99_ns), (-10, 600));
+        assert!(!without.includes_local_queueing);
     }
 }

@@ -149,19 +149,19 @@ pub struct RdmaConfig {
     #[cfg_attr(feature = "cli", arg(long, value_name = "COUNT", default_value_t = RdmaConfig::default().depth, conflicts_with = "latency"))]
     pub depth: u32,
     /// How long to measure each size, after the warm-up
-    #[cfg_attr(feature = "cli", arg(long, short = 't', value_name = "TIME", default_value_t = RdmaConfig::default().duration))]
+    #[cfg_attr(feature = "cli", arg(long, short = 't', value_name = "TIME", value_parser = TimeSpan::or_seconds, default_value_t = RdmaConfig::default().duration))]
     pub duration: TimeSpan,
     /// Measure this many messages of each size on each queue pair instead of a time
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, short = 'n', value_name = "COUNT", conflicts_with = "duration"))]
     pub iterations: Option<u64>,
     /// Leading part of each size that does not count
-    #[cfg_attr(feature = "cli", arg(long, short = 'O', value_name = "TIME", default_value_t = RdmaConfig::default().warm_up))]
+    #[cfg_attr(feature = "cli", arg(long, short = 'O', value_name = "TIME", value_parser = TimeSpan::or_seconds, default_value_t = RdmaConfig::default().warm_up))]
     pub warm_up: TimeSpan,
     /// Who moves the bytes, at both ends
     #[cfg_attr(feature = "cli", arg(long, value_enum, default_value_t = RdmaConfig::default().progress))]
     pub progress: RdmaProgress,
-    /// How completions are awaited, at both ends; poll with inline progress and sleep with offloaded when absent
+    /// How completions are awaited, at both ends (default: poll with inline progress, sleep with offloaded)
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_enum))]
     pub wait: Option<RdmaWait>,
@@ -198,7 +198,7 @@ pub struct RdmaConfig {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[cfg_attr(feature = "cli", arg(long, conflicts_with_all = ["local", "both_ways", "verify", "far_core", "duration"]))]
     pub perftest: bool,
-    /// Receives that the far end's ib_send_bw posts on each queue pair (its -r), 512 when absent
+    /// Receives that the far end's ib_send_bw posts on each queue pair (its -r) (default: 512)
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, short = 'r', value_name = "COUNT", requires = "perftest"))]
     pub rx_depth: Option<u32>,
@@ -390,17 +390,17 @@ pub const PING_MOST_BYTES: u64 = (64 << 10) - 1;
 #[cfg_attr(feature = "cli", derive(clap::Args))]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct PingConfig {
-    /// Rounds to make, 10 when absent; 0 goes on until Ctrl-C. With --serve: end after this many
+    /// Rounds to make (default: 10); 0 goes on until Ctrl-C. With --serve: end after this many
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, short = 'C', value_name = "COUNT"))]
     pub count: Option<u64>,
-    /// Bytes of a ping, 26 to 65535, 64 when absent. With --serve: the largest that is taken
+    /// Bytes of a ping, 26 to 65535 (default: 64). With --serve: the largest that is taken
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, short = 'S', value_name = "BYTES"))]
     pub size: Option<ByteCount>,
-    /// Time between the starts of rounds; as fast as they go when absent
+    /// Time between the starts of rounds (default: as fast as they go)
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "cli", arg(long, short = 'i', value_name = "TIME"))]
+    #[cfg_attr(feature = "cli", arg(long, short = 'i', value_name = "TIME", value_parser = TimeSpan::or_seconds))]
     pub interval: Option<TimeSpan>,
     /// Compare what comes back with what was sent. With --serve: what was read with what rping sends
     #[cfg_attr(feature = "cli", arg(long))]

@@ -63,30 +63,35 @@ const BYTE_UNITS: &[(&str, u64)] = &[
     ("tb", 1_000_000_000_000),
 ];
 const RATE_UNITS: &[(&str, u64)] = &[
-    ("", 1),
     ("b/s", 1),
+    ("bps", 1),
+    ("bit", 1),
     ("bit/s", 1),
     ("k", 1_000),
     ("kb/s", 1_000),
+    ("kbps", 1_000),
     ("kbit/s", 1_000),
     ("kbit", 1_000),
     ("m", 1_000_000),
     ("mb/s", 1_000_000),
+    ("mbps", 1_000_000),
     ("mbit/s", 1_000_000),
     ("mbit", 1_000_000),
     ("g", 1_000_000_000),
     ("gb/s", 1_000_000_000),
+    ("gbps", 1_000_000_000),
     ("gbit/s", 1_000_000_000),
     ("gbit", 1_000_000_000),
     ("t", 1_000_000_000_000),
     ("tb/s", 1_000_000_000_000),
+    ("tbps", 1_000_000_000_000),
+    ("tbit/s", 1_000_000_000_000),
     ("tbit", 1_000_000_000_000),
 ];
 const TIME_UNITS: &[(&str, u64)] = &[
     ("ns", 1),
     ("us", 1_000),
     ("ms", 1_000_000),
-    ("", 1_000_000_000),
     ("s", 1_000_000_000),
     ("min", 60_000_000_000),
     ("m", 60_000_000_000),
@@ -117,6 +122,12 @@ fn parse_scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     }
     let total = whole.checked_mul(scale)?.checked_add(scaled_fraction / divisor)?;
     u64::try_from(total).ok()
+}
+
+/// Only a unit is missing.
+fn is_bare_number(text: &str) -> bool {
+    let text = text.trim();
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_digit() || c == '.')
 }
 
 /// Prints with the largest unit that divides the value.
@@ -183,10 +194,16 @@ impl FromStr for ByteCount {
 impl FromStr for BitRate {
     type Err = ParseUnitError;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        parse_scaled(text, RATE_UNITS).map(Self).ok_or_else(|| ParseUnitError {
+        // A capital B is bytes everywhere else: eight times as much, or a slip.
+        let is_bytes = text.contains('B');
+        parse_scaled(text, RATE_UNITS).filter(|_| !is_bytes).map(Self).ok_or_else(|| ParseUnitError {
             kind: "a rate",
             text: text.to_owned(),
-            example: "bits per second with Mb/s, Gb/s or Tb/s, as in 40Gb/s",
+            example: match (is_bytes, is_bare_number(text)) {
+                (true, _) => "bits per second with a small b, as in 40Gb/s",
+                (_, true) => "the number with its unit, Mb/s, Gb/s or Tb/s, as in 40Gb/s",
+                _ => "bits per second with Mb/s, Gb/s or Tb/s, as in 40Gb/s",
+            },
         })
     }
 }
@@ -194,10 +211,15 @@ impl FromStr for BitRate {
 impl FromStr for TimeSpan {
     type Err = ParseUnitError;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        parse_scaled(text, TIME_UNITS).map(Self).ok_or_else(|| ParseUnitError {
+        // No time is the same in every unit.
+        let zero = (text.trim() == "0").then_some(0);
+        zero.or_else(|| parse_scaled(text, TIME_UNITS)).map(Self).ok_or_else(|| ParseUnitError {
             kind: "a time",
             text: text.to_owned(),
-            example: "a number with ns, us, ms, s, min or h, as in 17ms",
+            example: match is_bare_number(text) {
+                true => "the number with its unit, ns, us, ms, s, min or h, as in 17ms",
+                false => "a number with ns, us, ms, s, min or h, as in 17ms",
+            },
         })
     }
 }
@@ -272,6 +294,14 @@ impl fmt::Display for SizeRange {
 }
 
 impl TimeSpan {
+    /// Reads an option whose bare number every user of iperf3, ping or
+    /// perftest takes for seconds: how long, how often.
+    ///
+    /// # Errors
+    /// Neither a number nor a time with its unit.
+    pub fn or_seconds(text: &str) -> Result<Self, ParseUnitError> {
+        if is_bare_number(text) { format!("{}s", text.trim()).parse() } else { text.parse() }
+    }
     /// A span of whole seconds.
     pub const fn from_seconds(seconds: u64) -> Self {
         Self(seconds * 1_000_000_000)
@@ -290,7 +320,8 @@ impl TimeSpan {
     }
 }
 
-/// Text in documents; a bare whole number is read too (bytes, bits/s, core).
+/// Text in documents; a bare whole number is read where its unit cannot be
+/// mistaken (bytes, core).
 macro_rules! stored_as_text {
     ($type:ident, $name:literal, $example:literal, $number:expr) => {
         impl Serialize for $type {
@@ -333,7 +364,7 @@ macro_rules! stored_as_text {
     };
 }
 stored_as_text!(ByteCount, "Bytes with their unit", "512KiB", |n| Some(ByteCount(n)));
-stored_as_text!(BitRate, "Bits per second with their unit", "19Gb/s", |n| Some(BitRate(n)));
+stored_as_text!(BitRate, "Bits per second with their unit", "19Gb/s", |n| (n == 0).then_some(BitRate(0)));
 stored_as_text!(TimeSpan, "Time with its unit", "17ms", |_| None);
 stored_as_text!(SizeRange, "Sizes from the smallest to the largest", "1B-8MiB", |n| {
     Some(SizeRange { smallest: ByteCount(n), largest: ByteCount(n) })
@@ -383,10 +414,37 @@ mod tests {
         for text in ["", "3-1", "a", "0-", "0-99999"] {
             assert!(text.parse::<CoreList>().is_err(), "{text}");
         }
-        let message = "17".parse::<TimeSpan>().map(|_| String::new());
-        assert_eq!(message, Ok(String::new()), "a bare number is seconds on the command line");
         let message = "17 furlongs".parse::<TimeSpan>().expect_err("no unit of time").to_string();
         assert!(message.contains("17ms"), "{message}");
+    }
+
+    #[test]
+    fn rates_and_times_need_their_unit() {
+        for (text, word) in [("40", "40Gb/s"), ("2.5", "its unit"), ("0", "its unit"), ("5GB/s", "small b")] {
+            let error = text.parse::<BitRate>().expect_err(text).to_string();
+            assert!(error.contains(text) && error.contains(word), "{error}");
+        }
+        for text in ["17", "0.2", "."] {
+            let error = text.parse::<TimeSpan>().expect_err(text).to_string();
+            assert!(error.contains("17ms"), "{error}");
+        }
+        assert_eq!("0".parse(), Ok(TimeSpan(0)), "no time needs no unit");
+        for text in ["17 furlongs", "", "."] {
+            assert!(TimeSpan::or_seconds(text).is_err(), "{text}");
+        }
+        assert_eq!(TimeSpan::or_seconds("10"), Ok(TimeSpan::from_seconds(10)));
+        assert_eq!(TimeSpan::or_seconds("0.5"), Ok(TimeSpan::from_millis(500)));
+        assert_eq!(TimeSpan::or_seconds("10ms"), Ok(TimeSpan::from_millis(10)));
+        assert!(serde_json::from_str::<BitRate>("40").is_err(), "neither in files");
+    }
+
+    #[test]
+    fn every_spelling_of_a_rate_is_taken() {
+        for text in ["40Gb/s", "40Gbps", "40Gbit/s", "40Gbit", "40gbps", "40G", "40000 Mbps", "0.04Tbit/s"] {
+            assert_eq!(text.parse(), Ok(BitRate(40_000_000_000)), "{text}");
+        }
+        assert_eq!("500 bps".parse(), Ok(BitRate(500)));
+        assert_eq!("64kbps".parse(), Ok(BitRate(64_000)));
     }
 
     #[test]

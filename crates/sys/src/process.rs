@@ -96,9 +96,20 @@ pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
+/// Release of the running kernel, as `uname -r` prints it.
+pub fn kernel_release() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kernel_release_is_the_kernels() {
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("procfs");
+        assert_eq!(kernel_release(), kernel.trim());
+    }
 
     #[test]
     fn host_name_is_the_kernels() {

@@ -79,7 +79,7 @@ pub fn recommend(state: &HostState, goal: &PathGoal, profile: Profile) -> Plan {
     options(&mut draft, state);
     let control = congestion_control(&mut draft, state, goal, profile);
     let gain = path::gain(control.as_deref());
-    buffers(&mut draft, state, goal, gain);
+    buffers(&mut draft, state, goal, control.as_deref());
     if profile == Profile::Wan {
         pacing(&mut draft, state, goal);
     }
@@ -157,18 +157,22 @@ fn congestion_control(
 }
 
 /// Buffers of one socket, and of all together.
-fn buffers(draft: &mut Draft<'_>, state: &HostState, goal: &PathGoal, gain: f64) {
+fn buffers(draft: &mut Draft<'_>, state: &HostState, goal: &PathGoal, control: Option<&str>) {
+    let gain = path::gain(control);
     let bdp = path::flow_bdp_bytes(goal);
     let wanted = (gain * bdp).min(LARGEST_WINDOW_BYTES as f64);
     let (share, why) = path::receive_share(state.kernel, state.number("net.ipv4.tcp_adv_win_scale"));
     let share = if share > 0.0 { share } else { RECEIVE_SHARE };
     let product = format!(
-        "BDP of each of {}: {} x {} / 8 = {}{}",
-        count(goal.flow_count, "flow"),
+        "BDP per flow: {} x {} / 8 = {}{}",
         rate(goal.rate.0 as f64 / f64::from(goal.flow_count.max(1))),
         goal.rtt,
         bytes(bdp),
-        if gain > 1.0 { ", twice for BBR" } else { "" }
+        match control {
+            Some(name) if gain > 1.0 =>
+                format!("; x {gain:.0} because the default congestion control is {name}"),
+            _ => String::new(),
+        }
     );
     let receive = proposed(wanted, share);
     let send = proposed(wanted, SEND_SHARE);
@@ -211,10 +215,15 @@ fn buffers(draft: &mut Draft<'_>, state: &HostState, goal: &PathGoal, gain: f64)
                 _ => (SEND_SHARE, "send"),
             };
             let ceiling = path::window_rate_bps(now as f64 * share_now, goal.rtt.0);
+            let supported = match control {
+                Some(name) if gain > 1.0 => {
+                    format!("{} per flow with {name}, {} with cubic", rate(ceiling / gain), rate(ceiling))
+                }
+                _ => format!("{} per flow", rate(ceiling)),
+            };
             reason = format!(
-                "{product}; {arithmetic}, whole MiB. {} {side} buffer ends at {} for one flow",
-                bytes(now as f64),
-                rate(ceiling)
+                "{product}. {arithmetic}, whole MiB. The current maximum of the {side} buffer ({}) supports {supported}",
+                bytes(now as f64)
             );
         }
         if middle_is_large {

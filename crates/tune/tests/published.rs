@@ -53,6 +53,29 @@ fn one<'a>(report: &'a LintReport, id: &str) -> &'a Finding {
     found[0]
 }
 
+/// First-use review A6: 649 MiB were planned, and no word said that bbr is why.
+#[test]
+fn a_plan_says_that_bbr_is_why_buffers_are_twice_as_large() {
+    let now = "net.ipv4.tcp_rmem = 4096 131072 268435456\n";
+    let reason = |control: &str| {
+        let text = format!("{now}net.ipv4.tcp_congestion_control = {control}\n");
+        let state = at_rest().with_file("99-test.conf", &text);
+        let plan = recommend(&state, &goal("40Gb/s", "17ms", 1), Profile::Lan);
+        let step = plan.steps.iter().find(|step| step.setting.to_string() == "net.ipv4.tcp_rmem");
+        step.map(|step| step.reason.clone())
+    };
+    let bbr = reason("bbr").unwrap();
+    for part in [
+        "BDP per flow: 40.0 Gb/s x 17ms / 8 = 81.1 MiB",
+        "x 2 because the default congestion control is bbr",
+        // 256 MiB, half of which is window: 128 MiB x 8 / 17 ms.
+        "The current maximum of the receive buffer (256 MiB) supports 31.6 Gb/s per flow with bbr, 63.2 Gb/s with cubic",
+    ] {
+        assert!(bbr.contains(part), "{part}: {bbr}");
+    }
+    assert!(reason("cubic").is_none_or(|cubic| !cubic.contains("bbr")));
+}
+
 #[test]
 fn the_40ge_report() {
     let case = |memory| file("clearstream-40ge", "sysctl.conf", Some("2.6.32"), Some(memory));

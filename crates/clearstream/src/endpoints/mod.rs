@@ -11,6 +11,7 @@ use std::{
 
 use clearstream_control::{Peer, pairing::Pairing, ssh_command, tls};
 use clearstream_lab::{LabError, OwnedLab, RunningLab};
+use clearstream_schema::provenance::HostIdentity;
 use clearstream_workload::{CLIENT, Host, HostSet, Lanes, SERVER};
 
 use crate::{
@@ -32,10 +33,10 @@ pub struct PathArgs {
         conflicts_with_all = ["lab", "address", "pairing", "ssh_options", "remote_program"]
     )]
     pub hosts: Option<PathBuf>,
-    /// Host of the lab that connects; the first one of the file when absent
+    /// Host of the lab that connects (default: the first one of the file)
     #[arg(long, value_name = "HOST", requires = "lab")]
     pub client: Option<String>,
-    /// Host of the lab that listens; the last one of the file when absent
+    /// Host of the lab that listens (default: the last one of the file)
     #[arg(long, value_name = "HOST", requires = "lab")]
     pub server: Option<String>,
     /// Address of the other host for the data, where it differs from the one for control
@@ -169,9 +170,29 @@ impl Endpoints {
         Ok(Self { lab: Some(lab), _own_lab: own_lab, ..ends })
     }
 
+    /// What each of them is, by its agent, for the document's provenance.
+    pub fn identities(&self) -> Vec<HostIdentity> {
+        let identity = |host: &Endpoint| {
+            let hello = host.peer.hello();
+            HostIdentity {
+                name: Some(host.peer.name().to_owned()),
+                role: Some(host.role.clone()),
+                host_name: hello.host.clone(),
+                kernel: hello.kernel.clone(),
+                program_version: Some(hello.version.clone()),
+            }
+        };
+        self.hosts.iter().map(identity).collect()
+    }
+
     /// Whether they are in a lab.
     pub fn in_lab(&self) -> bool {
         self.lab.is_some()
+    }
+
+    /// Name of the lab that they are in.
+    pub fn lab_name(&self) -> Option<&str> {
+        self.lab.as_ref().map(|lab| lab.file().name.as_str())
     }
 
     /// All of them as the hosts of a workload.

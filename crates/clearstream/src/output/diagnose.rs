@@ -10,14 +10,17 @@ use clearstream_schema::{
 use super::{
     Paint,
     quantity::{rate, time},
+    verbatim, width,
 };
 
 /// Columns of the longest bar.
 const BAR: usize = 28;
 /// A ceiling this many times the rate seen fills the bar.
 const BAR_SPAN: f64 = 10.0;
-/// Columns of a line of prose.
-const WIDTH: usize = 96;
+/// Columns from which on a stage has its reason on the same line.
+const WIDE: usize = 96;
+/// Columns before the reason of a stage on a line of its own.
+const REASON: usize = 6;
 
 /// The whole page.
 pub fn diagnosis(diagnosis: &Diagnosis, paint: Paint) -> String {
@@ -39,7 +42,7 @@ pub fn diagnosis(diagnosis: &Diagnosis, paint: Paint) -> String {
             text.push_str(&wrapped("limit      ", &format!("unknown: {because}"), |line| {
                 paint.warning(line)
             }));
-            text.push_str(&wrapped("would tell ", &experiment.question, str::to_owned));
+            text.push_str(&wrapped("next step  ", &experiment.question, str::to_owned));
         }
     }
     for finding in &diagnosis.secondary {
@@ -57,7 +60,7 @@ pub fn diagnosis(diagnosis: &Diagnosis, paint: Paint) -> String {
         for (number, suggestion) in (1..).zip(&diagnosis.suggestions) {
             text.push_str(&wrapped(&format!("  {number}. "), &suggestion.sentence, str::to_owned));
             if let Some(command) = &suggestion.command {
-                text.push_str(&format!("       {command}\n"));
+                text.push_str(&verbatim(&format!("       {command}\n")));
             }
         }
     }
@@ -129,6 +132,10 @@ fn stair(stage: &Stage, observed_bps: f64, paint: Paint) -> String {
     let mark = if stage.limiting { ">" } else { " " };
     let line = format!("{mark} {name:<24} {figure:>14}  {bar:<BAR$}");
     let line = if stage.limiting { paint.figure(&line) } else { line };
+    if width::columns().is_some_and(|columns| columns < WIDE) {
+        let reason = format!("{}{}", " ".repeat(REASON), shortened(&stage.basis));
+        return format!("{}\n{reason}\n", line.trim_end());
+    }
     format!("{line}  {}\n", shortened(&stage.basis))
 }
 
@@ -164,12 +171,13 @@ fn stage_name(name: StageName) -> &'static str {
 /// Prose behind a heading, further lines set in below it.
 fn wrapped(heading: &str, prose: &str, paint: impl Fn(&str) -> String) -> String {
     let margin = heading.chars().count();
+    let columns = width::prose();
     let mut lines = vec![String::new()];
     for word in prose.split_whitespace() {
         let last = lines.last_mut();
         match last {
             Some(line) if line.is_empty() => line.push_str(word),
-            Some(line) if margin + line.chars().count() + 1 + word.chars().count() <= WIDTH => {
+            Some(line) if margin + line.chars().count() + 1 + word.chars().count() <= columns => {
                 line.push(' ');
                 line.push_str(word);
             }
@@ -214,7 +222,7 @@ mod tests {
     fn prose_is_broken_between_words_and_set_in() {
         let text = wrapped("limit  ", &"word ".repeat(40), str::to_owned);
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines.len() > 1 && lines.iter().all(|line| line.len() <= WIDTH));
+        assert!(lines.len() > 1 && lines.iter().all(|line| line.len() <= width::prose()));
         assert!(lines[0].starts_with("limit  word") && lines[1].starts_with("       word"));
     }
 

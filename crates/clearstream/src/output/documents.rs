@@ -20,6 +20,7 @@ use clearstream_schema::{
     plan::{JournalEntry, Plan, Recovered, Verification},
     probe::ProbeSummary,
     proof::RouteProof,
+    provenance::Provenance,
     rdma::{PingSummary, RdmaSample, RdmaSummary, VerbsSummary},
     record::{RunDocument, TrialDocument},
     route_plan::RoutePlan,
@@ -34,7 +35,7 @@ use serde_json::Value;
 
 use crate::verbs::{
     cc::CcChange,
-    flow::FlowDocument,
+    flow::{FlowDocument, FlowRuns},
     lab::{LabDown, LabFaults, LabList, LabState},
     pair::{Client, PairingChange},
     rdma::{PingDocument, RdmaDocument},
@@ -99,9 +100,10 @@ macro_rules! documents {
                     Keys::Added => {
                         let mut schema = json_schema::<Named<$document>>();
                         schema["title"] = $schema.into();
-                        schema
+                        with_provenance(schema)
                     }
-                    Keys::Own | Keys::Absent => json_schema::<$document>(),
+                    Keys::Own => with_provenance(json_schema::<$document>()),
+                    Keys::Absent => json_schema::<$document>(),
                 },
             }),*]
         }
@@ -118,6 +120,7 @@ documents! {
     "clearstream.error" 1 Own ErrorDocument;
     "clearstream.fabric" 1 Own FabricFile;
     "clearstream.flow" 1 Added FlowDocument<'_>;
+    "clearstream.flow-runs" 1 Added FlowRuns<'_>;
     "clearstream.host" 1 Own HostReport;
     "clearstream.improvement" 1 Own Improvement;
     "clearstream.journals" 1 Absent Vec<JournalEntry>;
@@ -185,7 +188,7 @@ pub struct Written<'a> {
     pub files: &'a [String],
 }
 
-/// A document with its name and version before its keys.
+/// The schema of a document with its name and version before its keys.
 #[derive(Debug, Serialize, JsonSchema)]
 struct Named<T> {
     /// Name of the format.
@@ -200,16 +203,48 @@ struct Named<T> {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Printed<'a, T> {
-    Plain(&'a T),
-    Named(Named<&'a T>),
+    List(&'a T),
+    Object {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        schema: Option<&'static str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        version: Option<u32>,
+        #[serde(flatten)]
+        document: &'a T,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        provenance: Option<&'a Provenance>,
+    },
 }
 
-/// The document with the keys that its type lacks.
-pub(super) fn named<D: Document, T: Serialize>(document: &T) -> impl Serialize + '_ {
-    match D::KEYS {
-        Keys::Added => Printed::Named(Named { schema: D::SCHEMA, version: D::VERSION, document }),
-        Keys::Own | Keys::Absent => Printed::Plain(document),
+/// The document with the keys that its type lacks, and where it comes from.
+pub(super) fn named<'a, D: Document, T: Serialize>(
+    document: &'a T,
+    provenance: Option<&'a Provenance>,
+) -> impl Serialize + 'a {
+    let (schema, version) = match D::KEYS {
+        Keys::Absent => return Printed::List(document),
+        Keys::Added => (Some(D::SCHEMA), Some(D::VERSION)),
+        Keys::Own => (None, None),
+    };
+    Printed::Object { schema, version, document, provenance }
+}
+
+/// The schema of a document with the key `provenance`, which documents of
+/// before do not have.
+fn with_provenance(mut schema: Value) -> Value {
+    let mut own = json_schema::<Provenance>();
+    let mut definitions = own["$defs"].take();
+    if let (Some(own), Some(definitions)) = (own.as_object_mut(), definitions.as_object_mut()) {
+        own.retain(|key, _| !matches!(key.as_str(), "$schema" | "$defs"));
+        definitions.insert("Provenance".to_owned(), Value::Object(own.clone()));
+        let all = schema["$defs"].as_object_mut();
+        match all {
+            Some(all) => all.append(definitions),
+            None => schema["$defs"] = Value::Object(definitions.clone()),
+        }
     }
+    schema["properties"]["provenance"] = serde_json::json!({ "$ref": "#/$defs/Provenance" });
+    schema
 }
 
 fn json_schema<T: JsonSchema>() -> Value {

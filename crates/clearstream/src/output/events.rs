@@ -11,6 +11,7 @@ use std::{
 use clearstream_schema::{
     event::{Change, EVENT_SCHEMA, ErrorDocument, Event, EventKind, Finding, Progress as Step, State},
     flow::Notice,
+    provenance::{HostIdentity, Provenance},
 };
 use jiff::{Timestamp, Unit};
 use serde::Serialize;
@@ -33,12 +34,15 @@ struct Inner {
     format: Format,
     host: String,
     verb: String,
+    started: Timestamp,
     state: Mutex<Shown>,
 }
 
 #[derive(Debug, Default)]
 struct Shown {
     trial: Option<(u32, String)>,
+    /// Hosts that take part, for the document.
+    hosts: Vec<HostIdentity>,
     progress: Option<Progress>,
     /// The document is out: nothing may follow it.
     is_ended: bool,
@@ -49,8 +53,8 @@ struct Shown {
 impl Output {
     /// For a verb, by its words on the command line: `flow`, `tune apply`.
     pub fn new(format: Format, verb: String) -> Self {
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        Self(Arc::new(Inner { format, host, verb, state: Mutex::default() }))
+        let host = clearstream_sys::process::host_name();
+        Self(Arc::new(Inner { format, host, verb, started: Timestamp::now(), state: Mutex::default() }))
     }
 
     /// Whether people read along: then a verb prints tables, else its document.
@@ -77,6 +81,11 @@ impl Output {
     /// Later events are of this trial of a study: its number, and its workload.
     pub fn set_trial(&self, trial: Option<(u32, String)>) {
         self.shown().trial = trial;
+    }
+
+    /// Names the hosts that take part: the document has them.
+    pub fn set_hosts(&self, hosts: Vec<HostIdentity>) {
+        self.shown().hosts = hosts;
     }
 
     /// A state was entered; people see `text`.
@@ -138,7 +147,7 @@ impl Output {
         if self.0.format != Format::Json {
             return;
         }
-        let written = json(&named::<D, _>(document), false);
+        let written = json(&named::<D, _>(document, None), false);
         let mut shown = self.shown();
         shown.is_ended = true;
         if let Err(error) = written {
@@ -195,7 +204,8 @@ impl Output {
 
     fn written<D: Document>(&self, document: &impl Serialize) -> io::Result<()> {
         self.end()?;
-        self.last(&named::<D, _>(document), EventKind::Result)
+        let provenance = self.provenance();
+        self.last(&named::<D, _>(document, Some(&provenance)), EventKind::Result)
     }
 
     /// A document whose form another standard says, such as SARIF.
@@ -213,13 +223,42 @@ impl Output {
     /// # Errors
     /// It could not be written.
     pub fn failed(&self, error: &CommandError) -> io::Result<()> {
+        self.failed_with(&ErrorDocument::new(error.exit_code(), error.to_string()))
+    }
+
+    /// As [`Self::failed`], for what is no error of a verb.
+    ///
+    /// # Errors
+    /// It could not be written.
+    pub fn failed_with(&self, document: &ErrorDocument) -> io::Result<()> {
         // What could not be written before is what the error is about, or of less weight.
         let _ = self.end();
         if self.shown().is_ended {
             return Ok(());
         }
-        let document = ErrorDocument::new(error.exit_code(), error.to_string());
-        self.last(&document, |document| EventKind::Error(document.clone()))
+        if self.0.format == Format::Json {
+            self.shown().is_ended = true;
+            return json(&named::<ErrorDocument, _>(document, Some(&self.provenance())), true);
+        }
+        self.last(document, |document| EventKind::Error(document.clone()))
+    }
+
+    /// Where the document comes from.
+    fn provenance(&self) -> Provenance {
+        // With all three digits, so that times sort as text.
+        let time = |at: Timestamp| format!("{at:.3}");
+        Provenance {
+            started: time(self.0.started),
+            ended: time(Timestamp::now()),
+            program_version: env!("CARGO_PKG_VERSION").to_owned(),
+            command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+            host: HostIdentity {
+                host_name: self.0.host.clone(),
+                kernel: Some(clearstream_sys::process::kernel_release()),
+                ..HostIdentity::default()
+            },
+            hosts: self.shown().hosts.clone(),
+        }
     }
 
     fn last<'d, S: Serialize>(

@@ -1,173 +1,152 @@
-//! A flow test for people: what is in force, a line per interval, and at the
-//! end the figures with what must be known before believing them.
+//! A flow test for people: effective settings, rows per interval, and at the
+//! end the figures with what must be known before believing them. All of it
+//! fits 80 columns.
+
+mod rows;
 
 use clearstream_schema::{
-    counters::CoreCounters,
     flow::{
-        Direction, FlowConfig, FlowSettings, FlowSummary, Interval, Protocol, ReceiveMethod, SideInterval,
+        CpuUse, Direction, DirectionSummary, FlowConfig, FlowSettings, FlowSummary, InterruptCore, Protocol,
+        ReceiveMethod, SocketSettings,
     },
+    probe::LatencyUnderLoad,
+    provenance::HostIdentity,
 };
 
 use super::{
     Paint,
     quantity::{bytes, count, rate, time},
-    table::table,
+    table::{cores, table},
 };
 
-/// Heading over the interval lines.
-pub const INTERVAL_HEADING: &str = "     interval        goodput   retransmits     rtt      cwnd  client CPU (softirq)  server CPU (softirq)";
+pub use rows::IntervalTable;
 
-/// One interval, one line.
-pub fn interval(interval: &Interval) -> String {
-    let senders =
-        interval.client.flows.iter().chain(&interval.server.flows).filter(|flow| flow.sent_bytes > 0);
-    let tcp: Vec<_> = senders.filter_map(|flow| flow.tcp.as_ref()).collect();
-    let rtt = tcp.iter().map(|info| info.rtt_ns).max();
-    let window: u64 =
-        tcp.iter().map(|info| u64::from(info.congestion_window_count) * u64::from(info.send_mss_bytes)).sum();
-    let lost: u64 =
-        interval.client.flows.iter().chain(&interval.server.flows).filter_map(|flow| flow.lost_count).sum();
-    let repair = match tcp.as_slice() {
-        [] => format!("{lost} lost"),
-        infos => infos.iter().map(|info| u64::from(info.total_retransmit_count)).sum::<u64>().to_string(),
-    };
-    format!(
-        "{:>6.2} - {:>6.2} s  {:>11}  {:>11}  {:>7}  {:>8}  {:>20}  {:>20}{}",
-        interval.client.start_ns as f64 / 1e9,
-        interval.client.end_ns as f64 / 1e9,
-        rate(interval.goodput_bps),
-        repair,
-        rtt.map_or_else(|| "-".to_owned(), time),
-        if tcp.is_empty() { "-".to_owned() } else { bytes(window) },
-        processors(&interval.client),
-        processors(&interval.server),
-        if interval.warm_up { "  warm-up" } else { "" },
-    )
+/// Flows whose addresses are shown.
+const SHOWN_FLOWS: usize = 8;
+
+/// The names of both ends.
+#[derive(Debug, Clone)]
+pub struct Ends {
+    /// The one that connects.
+    pub client: String,
+    /// The one that listens.
+    pub server: String,
 }
 
-/// Busy cores of the host in this interval, in cores: all and softirq alone.
-fn processors(side: &SideInterval) -> String {
-    if side.cores.is_empty() {
-        return "-".to_owned();
+impl Ends {
+    /// By the names on the command line; an end without one by its host name.
+    pub fn of(hosts: &[HostIdentity]) -> Self {
+        let name = |role: &str| {
+            let host = hosts.iter().find(|host| host.role.as_deref() == Some(role));
+            host.map_or_else(
+                || role.to_owned(),
+                |host| {
+                    let named = host.name.as_deref().filter(|name| *name != role);
+                    named.unwrap_or(&host.host_name).to_owned()
+                },
+            )
+        };
+        Self { client: name("client"), server: name("server") }
     }
-    let wall = side.end_ns.saturating_sub(side.start_ns).max(1) as f64;
-    let sum = |of: fn(&CoreCounters) -> u64| side.cores.iter().map(of).sum::<u64>() as f64 / wall;
-    let busy = sum(|core| core.user_ns + core.system_ns + core.softirq_ns + core.irq_ns);
-    format!("{busy:.2} cores ({:.2})", sum(|core| core.softirq_ns))
 }
 
-/// What is in force, before the first interval.
-pub fn settings(config: &FlowConfig, client: &FlowSettings, server: &FlowSettings) -> String {
-    let receiver = match config.receive {
-        ReceiveMethod::Discard => ", receiver: discard",
-        _ => "",
-    };
-    let mut rows = Vec::new();
-    for (side, settings) in [("client", client), ("server", server)] {
-        for (index, flow) in settings.flows.iter().enumerate() {
-            rows.push(vec![
-                side.to_owned(),
-                index.to_string(),
-                flow.local.clone(),
-                flow.remote.clone(),
-                bytes(flow.send_buffer_bytes),
-                bytes(flow.receive_buffer_bytes),
-                flow.congestion_control.clone().unwrap_or_else(|| "-".to_owned()),
-                flow.pinned_core.map_or_else(|| "scheduler".to_owned(), |core| core.to_string()),
-                bytes(flow.transfer_bytes),
-                bytes(flow.segment_bytes),
-            ]);
-        }
-    }
-    let way = match config.direction {
-        Direction::Forward => "client to server",
-        Direction::Reverse => "server to client",
-        Direction::Both => "both ways",
+/// Whether both ends run on one kernel: then the host's CPU is one figure.
+fn is_one_machine(client: &FlowSettings, server: &FlowSettings) -> bool {
+    client.boot_id.is_some() && client.boot_id == server.boot_id
+}
+
+/// Effective settings, before the first interval.
+pub fn settings(config: &FlowConfig, ends: &Ends, client: &FlowSettings, server: &FlowSettings) -> String {
+    let arrow = match config.direction {
+        Direction::Forward => "->",
+        Direction::Reverse => "<-",
+        Direction::Both => "<->",
     };
     let protocol = match config.protocol {
         Protocol::Tcp => "TCP",
         Protocol::Udp => "UDP",
         Protocol::Mptcp => "MPTCP",
     };
+    let receiver = match config.receive {
+        ReceiveMethod::Discard => " (receiver: discard)",
+        _ => "",
+    };
+    let streams = count(config.flows, &format!("{protocol} stream"));
+    let rows = [("client", client), ("server", server)].into_iter().flat_map(|(side, it)| alike(side, it));
     format!(
-        "{} {way}{receiver}; in force:\n{}",
-        count(config.flows, &format!("{protocol} flow")),
+        "{streams}, {} {arrow} {}{receiver}. Effective settings:\n{}\n{}",
+        ends.client,
+        ends.server,
         table(
-            &[
-                "side",
-                ">flow",
-                "local",
-                "remote",
-                ">send buffer",
-                ">receive buffer",
-                "cc",
-                ">core",
-                ">transfer",
-                ">segment"
-            ],
-            rows
-        )
+            &["side", "flows", ">send buf", ">recv buf", "cc", ">CPU", ">transfer", ">segment"],
+            rows.collect()
+        ),
+        addresses(client),
     )
+}
+
+/// A row for each group of flows whose settings are the same.
+fn alike(side: &str, settings: &FlowSettings) -> Vec<Vec<String>> {
+    let mut groups: Vec<(Vec<String>, Vec<u32>)> = Vec::new();
+    for (flow, socket) in (0u32..).zip(&settings.flows) {
+        let cells = cells(socket);
+        match groups.iter_mut().find(|(shown, _)| *shown == cells) {
+            Some((_, flows)) => flows.push(flow),
+            None => groups.push((cells, vec![flow])),
+        }
+    }
+    let row = |(cells, flows): (Vec<String>, Vec<u32>)| {
+        [side.to_owned(), cores(&flows)].into_iter().chain(cells).collect()
+    };
+    groups.into_iter().map(row).collect()
+}
+
+fn cells(socket: &SocketSettings) -> Vec<String> {
+    vec![
+        bytes(socket.send_buffer_bytes),
+        bytes(socket.receive_buffer_bytes),
+        socket.congestion_control.clone().unwrap_or_else(|| "-".to_owned()),
+        socket.pinned_core.map_or_else(|| "not pinned".to_owned(), |core| core.to_string()),
+        bytes(socket.transfer_bytes),
+        bytes(socket.segment_bytes),
+    ]
+}
+
+/// Addresses and ports, as the client has them.
+fn addresses(client: &FlowSettings) -> String {
+    let line = |(flow, socket): (usize, &SocketSettings)| {
+        format!("flow {flow}: client {}, server {}", socket.local, socket.remote)
+    };
+    let mut lines: Vec<String> = client.flows.iter().enumerate().take(SHOWN_FLOWS).map(line).collect();
+    let more = client.flows.len().saturating_sub(SHOWN_FLOWS);
+    if more > 0 {
+        lines.push(format!("and {} more (--json has all addresses)", count(more, "flow")));
+    }
+    lines.join("\n")
 }
 
 /// The end: figures first, then what to know.
 pub fn summary(summary: &FlowSummary, paint: Paint) -> String {
-    let mut lines = vec![format!(
-        "goodput {}{} over {} ({} received{})",
-        paint.figure(&rate(summary.goodput_bps)),
-        if summary.requested.receive == ReceiveMethod::Discard { " (discard)" } else { "" },
-        time(summary.measured_ns),
-        bytes(summary.received_bytes),
-        match summary.complete {
-            true => "",
-            false if misses_samples(summary) => ", samples are missing",
-            false => ", test ended early",
-        },
-    )];
+    let mut lines = vec![headline(summary, paint)];
     if summary.flow_goodput_bps.len() > 1 {
         let each: Vec<String> = summary.flow_goodput_bps.iter().map(|bps| rate(*bps)).collect();
         lines.push(format!("each flow: {}", each.join(", ")));
     }
-    lines.push(format!(
-        "CPU seconds per GB: client {:.3}, server {:.3}{}",
-        summary.client_cpu_seconds_per_gb,
-        summary.server_cpu_seconds_per_gb,
-        summary
-            .cycles_per_byte_ratio
-            .map_or_else(String::new, |cycles| format!("; {cycles:.2} cycles per byte")),
-    ));
-    if let (Some(rtt), Some(min)) = (summary.rtt_ns, summary.min_rtt_ns) {
-        lines.push(format!(
-            "rtt {} (lowest {}), {} retransmits",
-            time(rtt),
-            time(min),
-            summary.retransmit_count.unwrap_or(0)
-        ));
+    for one in &summary.directions {
+        lines.extend(direction(one, summary.directions.len() > 1));
     }
-    if let Some(loss) = summary.loss_ratio {
-        lines.push(format!("lost {:.3} % of the datagrams", loss * 100.0));
-    }
+    lines.extend(processors(summary));
     if let Some(zerocopy) = summary.zerocopy {
         lines.push(format!(
             "zero-copy: {} of {} sends were copied by the kernel",
             zerocopy.copied_count, zerocopy.completed_count
         ));
     }
-    if let Some(found) = &summary.interrupt_core {
-        let confirmed = match found.confirmed {
-            Some(true) => ", and SO_INCOMING_CPU agrees",
-            Some(false) => " by SO_INCOMING_CPU, which the softirq counters do not confirm",
-            None => "",
-        };
-        lines.push(format!(
-            "interrupt core of the receiver: {} ({} % of its NET_RX softirqs{confirmed})",
-            found.core, found.softirq_share_percent
-        ));
-    }
+    lines.extend(summary.interrupt_core.as_ref().map(interrupt_core));
     for (flow, sender, receiver) in &summary.seen_cores {
         let core = |core: &Option<u32>| core.map_or_else(|| "-".to_owned(), |core| core.to_string());
         lines.push(format!(
-            "flow {flow} was mostly seen on: sender core {}, receiver core {}",
+            "flow {flow} was mostly seen on: sender CPU {}, receiver CPU {}",
             core(sender),
             core(receiver)
         ));
@@ -176,6 +155,126 @@ pub fn summary(summary: &FlowSummary, paint: Paint) -> String {
         lines.push(paint.warning(&format!("note: {}", notice.message)));
     }
     lines.join("\n")
+}
+
+/// The figure that the command was run for.
+pub fn headline(summary: &FlowSummary, paint: Paint) -> String {
+    format!(
+        "goodput {}{} over {} ({} received{})",
+        paint.figure(&rate(summary.goodput_bps)),
+        match (&summary.requested.receive, summary.directions.len()) {
+            (ReceiveMethod::Discard, _) => " (discard)",
+            (_, 2) => ", both directions together,",
+            _ => "",
+        },
+        time(summary.measured_ns),
+        bytes(summary.received_bytes),
+        match summary.complete {
+            true => "",
+            false if misses_samples(summary) => ", samples are missing",
+            false => ", test ended early",
+        },
+    )
+}
+
+/// What TCP or the datagrams of one direction tell; its rate where there are two.
+fn direction(one: &DirectionSummary, is_one_of_two: bool) -> Vec<String> {
+    let way = match one.direction {
+        Direction::Reverse => "server to client",
+        Direction::Forward | Direction::Both => "client to server",
+    };
+    let mut lines = Vec::new();
+    if is_one_of_two {
+        lines.push(format!("{way}: {} ({} received)", rate(one.goodput_bps), bytes(one.received_bytes)));
+    }
+    let margin = if is_one_of_two { "  " } else { "" };
+    if let Some(resent) = one.retransmit_count {
+        lines.push(format!("{margin}retransmitted: {}", count(resent, "segment")));
+    }
+    if let (Some(rtt), Some(least)) = (one.rtt_ns, one.min_rtt_ns) {
+        lines.push(format!(
+            "{margin}TCP round trip at the sender: median {} (tcpi_rtt), lowest {}",
+            time(rtt),
+            time(least)
+        ));
+    }
+    if let (Some(received), Some(lost)) = (one.datagram_count, one.lost_count) {
+        let share = one.loss_ratio.map_or_else(String::new, |ratio| format!(" ({:.3} %)", ratio * 100.0));
+        let reordered = one.reordered_count.unwrap_or(0);
+        let jitter = one
+            .jitter_ns
+            .map_or_else(String::new, |jitter| format!("; jitter {} between sends (RFC 3550)", time(jitter)));
+        lines.push(format!(
+            "{margin}datagrams: {received} received, {lost} lost{share}, {reordered} reordered{jitter}"
+        ));
+    }
+    lines
+}
+
+/// What the test cost, and what else the hosts did.
+fn processors(summary: &FlowSummary) -> Vec<String> {
+    let cycles = summary.cycles_per_byte_ratio;
+    let mut lines = vec![format!(
+        "CPU seconds per GB, of the flow threads: client {:.3}, server {:.3}{}",
+        summary.client_cpu_seconds_per_gb,
+        summary.server_cpu_seconds_per_gb,
+        cycles.map_or_else(String::new, |cycles| format!("; {cycles:.2} cycles per byte")),
+    )];
+    let (Some(client), Some(server)) = (summary.client_cpu, summary.server_cpu) else { return lines };
+    let host = |cpu: &CpuUse| {
+        let softirq =
+            cpu.host_softirq_ratio.map_or_else(String::new, |ratio| format!(" ({ratio:.2} in softirqs)"));
+        cpu.host_ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}{softirq}"))
+    };
+    lines.push(format!(
+        "CPU cores busy: flow threads {:.2} at the client, {:.2} at the server",
+        client.threads_ratio, server.threads_ratio
+    ));
+    lines.push(match is_one_machine(&summary.client_settings, &summary.server_settings) {
+        true => format!("  whole host, other programs included: {}", host(&client)),
+        false => format!(
+            "  whole hosts, other programs included: client {}, server {}",
+            host(&client),
+            host(&server)
+        ),
+    });
+    lines
+}
+
+fn interrupt_core(found: &InterruptCore) -> String {
+    let (core, share) = (found.core, found.softirq_share_percent);
+    let how = match found.confirmed {
+        Some(true) => format!("CPU {core} ({share} % of the NET_RX softirqs, and SO_INCOMING_CPU agrees)"),
+        Some(false) => {
+            format!("CPU {core} according to SO_INCOMING_CPU; softirq counters disagree ({share} %)")
+        }
+        None => format!("CPU {core} ({share} % of the NET_RX softirqs)"),
+    };
+    format!("interrupt core of the receiver: {how}")
+}
+
+/// Round trips without and with the flow.
+pub fn latency(latency: &LatencyUnderLoad) -> String {
+    let row = |name: &str, sample: &clearstream_schema::probe::LatencySample| {
+        let range = &sample.range;
+        let mut row = vec![name.to_owned(), format!("{:.2} %", sample.loss_ratio * 100.0)];
+        row.extend([range.min_ns, range.p50_ns, range.p90_ns, range.p99_ns, range.max_ns].map(time));
+        row
+    };
+    let signed = |ns: i64| {
+        let size = time(ns.unsigned_abs());
+        if ns < 0 { format!("{size} less") } else { format!("{size} more") }
+    };
+    format!(
+        "UDP round trip beside the flow{}:\n{}\nunder load: median {}, 99 % {}",
+        if latency.includes_local_queueing { ", the sender's own queue included" } else { "" },
+        table(
+            &["", ">loss", ">min", ">median", ">90 %", ">99 %", ">max"],
+            vec![row("idle", &latency.idle), row("loaded", &latency.loaded)]
+        ),
+        signed(latency.added_p50_ns),
+        signed(latency.added_p99_ns),
+    )
 }
 
 /// An agent stood still for part of the test, which ran to its end.

@@ -19,6 +19,7 @@ pub mod table;
 mod terminal;
 pub mod tune;
 pub mod watch;
+pub mod width;
 
 use std::io::{self, IsTerminal, Write};
 
@@ -117,8 +118,18 @@ fn json<T: Serialize>(document: &T, pretty: bool) -> io::Result<()> {
     )
 }
 
-/// Writes one line to standard output, control characters escaped.
+/// Writes one line for people to standard output, broken between words where
+/// the terminal is narrower, control characters escaped.
 pub fn line(text: &str) -> io::Result<()> {
+    match width::columns() {
+        Some(columns) => as_it_is(&width::fit(text, columns)),
+        None => as_it_is(text),
+    }
+}
+
+/// Writes text that programs read, such as a script or a unit file, without a
+/// break of its lines; control characters escaped.
+pub fn as_it_is(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let text = printable(text, wants_colours(&out));
     closed_is_read(
@@ -135,6 +146,11 @@ pub fn log(text: &str) {
     text.push('\n');
     // In one piece: several processes may share a log.
     let _ = out.write_all(text.as_bytes());
+}
+
+/// A line that is never broken, such as a command to copy.
+pub fn verbatim(text: &str) -> String {
+    format!("{}{text}", terminal::VERBATIM)
 }
 
 /// Text for a place that is not printed by [`line()`] or [`log`].

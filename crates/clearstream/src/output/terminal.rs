@@ -20,6 +20,13 @@ pub(super) enum Style {
 const WARNING: char = '\u{fdd0}';
 const FIGURE: char = '\u{fdd1}';
 const PLAIN: char = '\u{fdd2}';
+/// Before a line that is never broken: a command to copy.
+pub(super) const VERBATIM: char = '\u{fdd3}';
+
+/// Takes no place on the screen.
+pub(super) fn is_mark(c: char) -> bool {
+    matches!(c, WARNING..=VERBATIM)
+}
 
 /// Marks a piece of text; [`printable`] makes escape sequences of the marks.
 pub(super) fn styled(style: Style, text: &str) -> String {
@@ -33,7 +40,7 @@ pub(super) fn styled(style: Style, text: &str) -> String {
 /// The text with what a terminal would obey made visible. Lines and tabs stay.
 /// Marks become escape sequences where `colours` are wanted.
 pub(super) fn printable(text: &str, colours: bool) -> Cow<'_, str> {
-    let harmless = |c: char| !is_obeyed(c) && !matches!(c, WARNING..=PLAIN);
+    let harmless = |c: char| !is_obeyed(c) && !is_mark(c);
     let Some(first) = text.find(|c| !harmless(c)) else { return Cow::Borrowed(text) };
     let mut shown = String::with_capacity(text.len() + 16);
     shown.push_str(&text[..first]);
@@ -42,6 +49,7 @@ pub(super) fn printable(text: &str, colours: bool) -> Cow<'_, str> {
             WARNING if colours => shown.push_str("\x1b[33m"),
             FIGURE if colours => shown.push_str("\x1b[1m"),
             PLAIN if colours => shown.push_str("\x1b[0m"),
+            VERBATIM => {}
             c if harmless(c) => shown.push(c),
             // Writing to a string cannot fail.
             c => drop(write!(shown, "{}", c.escape_unicode())),

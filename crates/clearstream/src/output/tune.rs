@@ -11,10 +11,9 @@ use clearstream_schema::{
 use super::{
     Paint,
     table::{or_dash, table},
+    width,
 };
 
-/// Columns that a message may take.
-const WIDTH: usize = 96;
 /// Columns before a message.
 const INDENT: usize = 8;
 /// Hosts with the same finding that are named.
@@ -250,9 +249,9 @@ fn journal_state(state: JournalState) -> &'static str {
     }
 }
 
-/// Lines of at most [`WIDTH`] columns behind the margin.
+/// Lines of prose behind the margin.
 pub(super) fn wrapped(message: &str) -> String {
-    fold(message, INDENT, WIDTH)
+    fold(message, INDENT, width::prose())
 }
 
 /// Lines of at most `width` columns that begin `indent` columns in.
@@ -311,7 +310,7 @@ mod tests {
     #[test]
     fn wraps_at_words() {
         let text = wrapped(&"word ".repeat(60));
-        assert!(text.lines().all(|line| line.len() <= WIDTH && line.starts_with("        word")));
+        assert!(text.lines().all(|line| line.len() <= width::prose() && line.starts_with("        word")));
         assert_eq!(text.split_whitespace().count(), 60);
     }
 }

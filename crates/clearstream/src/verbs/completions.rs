@@ -34,7 +34,7 @@ impl CompletionsArgs {
         if let Some(shell) = self.shell {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut command, "clearstream", &mut script);
-            output::line(String::from_utf8_lossy(&script).trim_end())?;
+            output::as_it_is(String::from_utf8_lossy(&script).trim_end())?;
         }
         if let Some(folder) = self.man {
             write_manual(command, &folder)?;

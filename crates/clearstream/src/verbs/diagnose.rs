@@ -31,7 +31,7 @@ pub struct DiagnoseArgs {
     /// Diagnose a recorded run alone, without a host
     #[arg(long, value_name = "RUN", conflicts_with_all = ["host", "budget", "PathArgs", "FlowConfig"])]
     from: Option<PathBuf>,
-    /// Trial of the run; the one with the highest goodput when absent
+    /// Trial of the run (default: the one with the highest goodput)
     #[arg(long, value_name = "NUMBER", requires = "from")]
     trial: Option<u32>,
     /// Time for everything: probe, the requested flow, experiments
@@ -105,6 +105,7 @@ impl DiagnoseArgs {
 
     fn gather(&self, stop: &AtomicBool, out: &Output) -> Result<Evidence, CommandError> {
         let mut ends = Endpoints::open(self.host.as_deref(), &self.path)?;
+        out.set_hosts(ends.identities());
         let plan = Plan { flow: self.config.clone(), budget: self.budget.to_std(), goal: self.rate };
         let budget = quantity::long_time(self.budget.0.div_ceil(1_000_000_000));
         out.state("gathering", None, || Some(format!("diagnosing for at most {budget} (--budget)")));

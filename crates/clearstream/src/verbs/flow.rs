@@ -1,27 +1,40 @@
 //! `clearstream flow`
 
-use std::{
-    sync::atomic::Ordering,
-    time::{Duration, Instant},
+mod document;
+mod latency;
+mod runs;
+mod view;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
 
 use clearstream_flow::FlowEvent;
 use clearstream_lab::limit;
 use clearstream_schema::{
-    flow::{FlowConfig, FlowSummary, Interval},
-    lab::DelayLineStats,
-    place::SteeringReport,
+    flow::{FlowConfig, Notice},
+    probe::LatencyUnderLoad,
 };
-use schemars::JsonSchema;
-use serde::Serialize;
+use clearstream_workload::HostSet;
 
 use crate::{
     endpoints::{Endpoints, PathArgs},
     exit::CommandError,
     interrupt,
-    output::{Output, Paint, flow},
+    output::{
+        Output,
+        flow::{self, Ends},
+    },
     steer::Steering,
 };
+
+pub use document::{FlowDocument, FlowRuns};
+
+use document::Measured;
+use latency::Latency;
+use runs::RunsArgs;
+use view::View;
 
 /// Measure bulk goodput to another host.
 #[derive(Debug, clap::Args)]
@@ -31,122 +44,118 @@ pub struct FlowArgs {
     #[command(flatten)]
     path: PathArgs,
     #[command(flatten)]
+    runs: RunsArgs,
+    #[command(flatten)]
     config: FlowConfig,
 }
 
-/// A flow test as a whole.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct FlowDocument<'a> {
-    /// The result.
-    summary: &'a FlowSummary,
-    /// Every interval in order; absent at the end of a stream, which had them before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    intervals: Option<&'a [Interval]>,
-    /// Where steered flows landed; absent where none were steered.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    steering: Option<&'a SteeringReport>,
-    /// What the lab's delay lines did during the test.
-    #[serde(default, skip_serializing_if = "<[DelayLineStats]>::is_empty")]
-    delay_lines: &'a [DelayLineStats],
+/// A run that broke off, with what was measured until then.
+struct Broken {
+    partial: Option<Box<Measured>>,
+    error: CommandError,
+}
+
+impl From<CommandError> for Broken {
+    fn from(error: CommandError) -> Self {
+        Self { partial: None, error }
+    }
 }
 
 impl FlowArgs {
     /// Does it.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
+        self.runs.check(&self.config, &self.path)?;
         let stop = interrupt::stop_flag()?;
         let mut ends = Endpoints::open(self.host.as_deref(), &self.path)?;
+        out.set_hosts(ends.identities());
+        let names = Ends::of(&ends.identities());
+        let mut latency = match self.runs.latency {
+            true => Some(Latency::open(self.host.as_deref(), &self.path, &ends, &self.config)?),
+            false => None,
+        };
         let mut hosts = ends.hosts()?;
-        let (mut steering, config) = if self.config.steer {
-            let (steering, config) = Steering::prepare(&mut hosts, &self.config)?;
-            (Some(steering), config)
-        } else {
-            (None, self.config.clone())
-        };
-        let mut view = View::new(out, &config);
-        hosts.reset_delay_lines()?;
-        let result = clearstream_flow::run_on(&mut hosts, &config, &stop, &mut |event| {
-            if let (Some(steering), FlowEvent::Interval(interval)) = (&mut steering, &event) {
-                steering.watch(interval);
-            }
-            view.show(event);
-        });
-        let mut summary = match result {
-            Ok(summary) => summary,
-            Err(error) => {
-                if let Some(partial) = error.partial() {
-                    view.finish(partial, None)?;
+        let mut runs = Vec::new();
+        let mut broken = None;
+        for number in 1..=self.runs.repeat {
+            self.runs.announce(out, number);
+            let mut view = View::new(out, &self.config, &names, number == 1);
+            match self.measure(&mut hosts, latency.as_mut(), &mut view, &stop) {
+                Ok(run) => {
+                    self.runs.ended(out, &run);
+                    runs.push(run);
                 }
-                return Err(error.into());
+                Err(Broken { partial, error }) => {
+                    runs.extend(partial.map(|run| *run));
+                    broken = Some(error);
+                }
             }
-        };
-        let steered = steering.and_then(|steering| steering.conclude(&self.config, &mut summary));
-        view.delay_lines = hosts.delay_lines()?;
-        summary.notices.extend(limit::notice(&view.delay_lines));
-        view.finish(&summary, steered.as_ref())?;
+            if broken.is_some() || stop.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        self.runs.result(out, &runs)?;
+        if let Some(error) = broken {
+            return Err(error);
+        }
         if stop.load(Ordering::Relaxed) {
             return Err(CommandError::Interrupted("the figures are of the time until then".to_owned()));
         }
-        if flow::misses_samples(&summary) {
+        if runs.iter().any(|run| flow::misses_samples(&run.summary)) {
             return Err(CommandError::Partial(
                 "an agent stood still: samples are missing, see above".to_owned(),
             ));
         }
-        Ok(())
-    }
-}
-
-/// What is reported while the test runs.
-struct View<'a> {
-    out: &'a Output,
-    config: FlowConfig,
-    intervals: Vec<Interval>,
-    delay_lines: Vec<DelayLineStats>,
-    started: Instant,
-    expected: Duration,
-}
-
-impl<'a> View<'a> {
-    fn new(out: &'a Output, config: &FlowConfig) -> Self {
-        Self {
-            out,
-            config: config.clone(),
-            intervals: Vec::new(),
-            delay_lines: Vec::new(),
-            started: Instant::now(),
-            expected: config.warm_up.to_std() + config.duration.to_std(),
-        }
+        self.runs.judge(&runs)
     }
 
-    fn show(&mut self, event: FlowEvent) {
-        match event {
-            FlowEvent::Ready { client, server } => {
-                let detail = || serde_json::json!({ "client": client, "server": server });
-                let text = || {
-                    let settings = flow::settings(&self.config, &client, &server);
-                    format!("{settings}\n{}", flow::INTERVAL_HEADING)
-                };
-                self.out.state("ready", self.out.is_stream().then(detail), || Some(text()));
-            }
-            FlowEvent::Interval(interval) => {
-                self.out.interval(&interval, || Some(flow::interval(&interval)));
-                // People see rows instead.
-                if !self.out.is_human() {
-                    self.out.progress(self.expected.saturating_sub(self.started.elapsed()), "flow test");
+    /// One test.
+    fn measure(
+        &self,
+        hosts: &mut HostSet<'_>,
+        mut latency: Option<&mut Latency>,
+        view: &mut View<'_>,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Measured, Broken> {
+        let idle = latency.as_mut().map(|latency| latency.idle(stop)).transpose()?;
+        let (mut steering, config) = if self.config.steer {
+            let (steering, config) = Steering::prepare(hosts, &self.config)?;
+            (Some(steering), config)
+        } else {
+            (None, self.config.clone())
+        };
+        view.start(&config);
+        hosts.reset_delay_lines().map_err(CommandError::from)?;
+        let mut run = |started: &dyn Fn()| {
+            clearstream_flow::run_on(hosts, &config, stop, &mut |event| {
+                if let (Some(steering), FlowEvent::Interval(interval)) = (&mut steering, &event) {
+                    steering.watch(interval);
                 }
-                // A stream has them already, and a long test makes many.
-                if !self.out.is_human() && !self.out.is_stream() {
-                    self.intervals.push(interval);
+                if matches!(event, FlowEvent::Ready { .. }) {
+                    started();
                 }
+                view.show(event);
+            })
+        };
+        let (result, loaded) = match latency {
+            Some(latency) => latency.beside(stop, run),
+            None => (run(&|| {}), Ok(None)),
+        };
+        let mut summary = match result {
+            Ok(summary) => summary,
+            Err(error) => {
+                let partial = error.partial().cloned().map(|summary| Box::new(view.measured(summary)));
+                return Err(Broken { partial, error: error.into() });
             }
-            // People find it in the summary.
-            FlowEvent::Notice(notice) if self.out.is_stream() => self.out.notice(&notice),
-            FlowEvent::Notice(_) => {}
-        }
-    }
-
-    fn finish(&self, summary: &FlowSummary, steering: Option<&SteeringReport>) -> Result<(), CommandError> {
-        let intervals = (!self.out.is_stream()).then_some(&self.intervals[..]);
-        let document = FlowDocument { summary, intervals, steering, delay_lines: &self.delay_lines };
-        Ok(self.out.result(&document, || flow::summary(summary, Paint::for_stdout()))?)
+        };
+        let steered = steering.and_then(|steering| steering.conclude(&self.config, &mut summary));
+        let delay_lines = hosts.delay_lines().map_err(CommandError::from)?;
+        summary.notices.extend(limit::notice(&delay_lines));
+        let loaded = loaded.unwrap_or_else(|error| {
+            let message = format!("no round trips were measured beside the flow: {error}");
+            summary.notices.push(Notice { id: "latency-failed".to_owned(), message });
+            None
+        });
+        let latency = idle.zip(loaded).map(|(idle, loaded)| LatencyUnderLoad::of(&idle, &loaded));
+        Ok(Measured { steering: steered, delay_lines, latency, ..view.measured(summary) })
     }
 }

@@ -43,7 +43,7 @@ pub struct ImproveArgs {
     /// Time of one look at what limits the path
     #[arg(long, value_name = "TIME", default_value_t = TimeSpan::from_seconds(30))]
     diagnosis_budget: TimeSpan,
-    /// Rate that is wanted; as much as the path carries when absent
+    /// Rate that is wanted (default: as much as the path carries)
     #[arg(long, value_name = "RATE")]
     goal: Option<BitRate>,
     /// Seed of the order of runs within pairs
@@ -68,6 +68,7 @@ impl ImproveArgs {
         }
         let stop = interrupt::stop_flag()?;
         let mut ends = Endpoints::open(self.host.as_deref(), &self.path)?;
+        out.set_hosts(ends.identities());
         let mut hosts = ends.hosts()?;
         if hosts.lab().is_none() {
             let (client, server) = hosts.client_and_server()?;

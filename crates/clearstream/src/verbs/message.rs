@@ -33,6 +33,7 @@ impl MessageArgs {
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let stop = interrupt::stop_flag()?;
         let mut ends = Endpoints::open(self.to.as_deref(), &self.path)?;
+        out.set_hosts(ends.identities());
         let expected = (Message.time(&self.config).to_std() + Message.overhead().to_std())
             .min(Duration::from_secs(365 * 86_400));
         let started = Instant::now();

@@ -28,6 +28,7 @@ use crate::{
 /// Measure, explain and improve the path between two Linux hosts.
 #[derive(Debug, Parser)]
 #[command(name = "clearstream", version, propagate_version = true, max_term_width = 100)]
+#[command(args_override_self = true)]
 #[command(after_help = EXIT_CODES)]
 pub struct Cli {
     /// How results leave the command.
@@ -39,7 +40,7 @@ pub struct Cli {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 internal fault, 2 usage, 3 host unreachable, 4 refused, \
-5 unsupported here, 6 peer lost, 7 file, 8 partly done, 9 name taken or unknown, 130 interrupted.";
+5 unsupported here, 6 peer lost, 7 file, 8 partly done, 9 name taken or unknown, 10 below the threshold, 130 interrupted.";
 
 /// The verbs.
 #[derive(Debug, Subcommand)]
@@ -47,6 +48,7 @@ pub enum Verb {
     /// Describe a host: NUMA, PCIe, NICs, interrupts, kernel
     Inspect(inspect::InspectArgs),
     /// Measure bulk goodput to another host
+    #[command(disable_version_flag = true)]
     Flow(Box<flow::FlowArgs>),
     /// Measure delay, loss, path MTU and hops to another host
     Probe(probe::ProbeArgs),
@@ -79,7 +81,7 @@ pub enum Verb {
     /// RDMA over TCP in software: ping, bandwidth, latency; no card, no kernel module
     #[command(subcommand)]
     Rdma(rdma::RdmaVerb),
-    /// Wait for paired controllers (a daemon; loopback unless told otherwise)
+    /// Wait for paired controllers (a daemon; on loopback unless an address is given)
     Serve(serve::ServeArgs),
     /// Make, list and revoke pairings for `serve`
     #[command(subcommand)]

@@ -60,7 +60,7 @@ pub struct RankArgs {
     /// Show one role only
     #[arg(long, value_enum)]
     role: Option<Role>,
-    /// Rank readers and writers against this core; the first queue's interrupt core when absent
+    /// Rank readers and writers against this core (default: the first queue's interrupt core)
     #[arg(long, value_name = "CORE")]
     interrupt_core: Option<u32>,
     /// Look at a captured host instead of this one
@@ -127,7 +127,7 @@ pub struct PortsArgs {
     /// Protocol of the flows
     #[arg(long, value_enum, default_value_t = Protocol::Tcp)]
     protocol: Protocol,
-    /// Receive queue of each flow, round again; all in turn when absent
+    /// Receive queues, assigned to the flows round-robin (default: all)
     #[arg(long, value_name = "LIST")]
     queues: Option<CoreList>,
     /// Queue of each flow's acknowledgements at the sender, round again
@@ -151,7 +151,7 @@ pub struct PortsArgs {
     /// Captured receiver, instead of asking it (with --source and --address)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["host", "lab"])]
     from_receiver: Option<PathBuf>,
-    /// Captured sender; this host when absent
+    /// Captured sender (default: this host)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["host", "lab"])]
     from_sender: Option<PathBuf>,
     /// Address of the sender, where no host is asked
@@ -177,7 +177,7 @@ struct Between {
 
 impl PortsArgs {
     fn run(self, out: &Output) -> Result<(), CommandError> {
-        let between = self.between()?;
+        let between = self.between(out)?;
         let receiver =
             steering::receiving_interface(&between.receiver, self.interface.as_deref(), between.destination)?;
         let sender =
@@ -207,9 +207,10 @@ impl PortsArgs {
         Ok(out.result(&ports, || place::ports(&ports))?)
     }
 
-    fn between(&self) -> Result<Between, CommandError> {
+    fn between(&self, out: &Output) -> Result<Between, CommandError> {
         if self.key.is_none() && self.from_receiver.is_none() {
             let mut ends = Endpoints::open(self.host.as_deref(), &self.path)?;
+            out.set_hosts(ends.identities());
             let mut hosts = ends.hosts()?;
             let sender_here = hosts.lab().is_none();
             let (client, server) = hosts.client_and_server()?;

@@ -27,6 +27,7 @@ impl ProbeArgs {
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let stop = interrupt::stop_flag()?;
         let mut ends = Endpoints::open(self.host.as_deref(), &self.path)?;
+        out.set_hosts(ends.identities());
         // UDP and TCP, both ways, each `count` round trips apart by the interval.
         let expected = self.config.interval.to_std() * self.config.count * 4 + Duration::from_secs(2);
         out.progress(expected, "probing both ways");

@@ -51,7 +51,7 @@ impl ReportArgs {
         let path = self.out.unwrap_or_else(|| self.run.join(default));
         if path.as_os_str() == "-" {
             out.without_document("a report on standard output")?;
-            return Ok(output::line(&text)?);
+            return Ok(output::as_it_is(&text)?);
         }
         files::write(&path, &text)?;
         let files = [path.display().to_string()];

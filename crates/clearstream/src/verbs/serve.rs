@@ -17,7 +17,7 @@ use crate::{
 /// Wait for paired controllers.
 #[derive(Debug, clap::Args)]
 pub struct ServeArgs {
-    /// Address and port to listen on; another than loopback only when asked
+    /// Address and port to listen on. Listens on loopback unless an address is given
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:5740")]
     listen: SocketAddr,
     /// Queue a second controller instead of refusing it

@@ -177,6 +177,7 @@ impl RunArgs {
             self.check_resume(folder)?;
         }
         let mut ends = Endpoints::open(self.to.as_deref(), &self.path)?;
+        out.set_hosts(ends.identities());
         let options = PlanOptions {
             mode: self.mode().unwrap_or_default(),
             seed: self.seed.unwrap_or(SEED),

@@ -72,6 +72,8 @@ pub fn program() -> &'static Path {
 pub fn clearstream(arguments: &[&str]) -> Command {
     let mut command = Command::new(program());
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // Lines of people's output are broken for it.
+    command.env_remove("COLUMNS");
     command
 }
 

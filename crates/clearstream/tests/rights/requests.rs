@@ -99,7 +99,13 @@ fn measuring() -> Vec<Sample> {
         Sample::of(flow::Stop { test: 1 }),
         Sample::of(flow::Connect { test: 2, cookie: cookie(), server: nobody, config }),
         Sample::of(probe::Listen { address: Some(HERE), port: None, cookie: cookie() }),
-        Sample::of(probe::Run { config: probes, udp: nobody, tcp: nobody, cookie: cookie() }),
+        Sample::of(probe::Run {
+            config: probes,
+            udp: nobody,
+            tcp: nobody,
+            cookie: cookie(),
+            udp_only: false,
+        }),
         Sample::of(probe::Close {}),
         Sample::of(message::Listen {
             test: 1,

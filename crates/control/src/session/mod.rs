@@ -120,6 +120,7 @@ pub fn own_hello() -> Hello {
         minor: PROTOCOL_MINOR,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         host: clearstream_sys::process::host_name(),
+        kernel: Some(clearstream_sys::process::kernel_release()),
     }
 }
 

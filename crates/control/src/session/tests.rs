@@ -16,7 +16,7 @@ struct Pair {
 }
 
 fn hello(major: u16, minor: u16, version: &str, host: &str) -> Hello {
-    Hello { major, minor, version: version.into(), host: host.into() }
+    Hello { major, minor, version: version.into(), host: host.into(), kernel: None }
 }
 
 fn ours() -> Hello {

@@ -257,6 +257,7 @@ impl Shown {
             index: at,
             warm_up: at < 2,
             goodput_bps: self.goodput_bps,
+            directions: Vec::new(),
             client: self.side(at, true),
             server: self.side(at, false),
         });

@@ -79,6 +79,11 @@ pub(super) fn open(config: &FlowConfig, family: IpAddr, part: Part) -> Result<So
         if config.protocol == Protocol::Tcp {
             socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED)).map_err(step("set TCP_USER_TIMEOUT"))?;
         }
+        if let Some(mss) = config.mss {
+            // Both ends: the smaller of two is in force (RFC 9293 section 3.7.1).
+            let bytes = u32::try_from(mss.0).unwrap_or(u32::MAX);
+            socket.set_tcp_mss(bytes).map_err(step("set TCP_MAXSEG"))?;
+        }
         choose_congestion_control(&socket, config, part)?;
         if part.sends && config.method == SendMethod::Zerocopy {
             options::enable_zerocopy(&socket).map_err(|error| {
@@ -91,7 +96,7 @@ pub(super) fn open(config: &FlowConfig, family: IpAddr, part: Part) -> Result<So
     }
     if let Some(dscp) = config.dscp {
         // The upper six bits of the former type-of-service byte (RFC 2474).
-        let byte = u32::from(dscp) << 2;
+        let byte = u32::from(dscp.0) << 2;
         let set = if family.is_ipv4() { socket.set_tos_v4(byte) } else { socket.set_tclass_v6(byte) };
         set.map_err(step("set the DSCP"))?;
     }

@@ -183,6 +183,7 @@ impl Sampler {
             // One that came late after all may have been counted lost before.
             lost_count: numbered.then(|| lost(&now.1).saturating_sub(lost(&last.1))),
             reordered_count: numbered.then(|| now.1.late - last.1.late),
+            jitter_ns: now.1.jitter_ns.filter(|_| numbered),
         }
     }
 }

@@ -101,7 +101,7 @@ pub(super) fn capped_windows(config: &FlowConfig, root: &HostRoot, first: &Socke
                     format!(
                         "{name} buffer: {asked} asked for, net.core.{sysctl} caps it at {}: the effective window \
                          is about {} (read back doubled, as {in_force} bytes). Run `sysctl -w net.core.{sysctl}={}`, \
-                         or write --force-buffers as root",
+                         or run as root with --force-buffers",
                         ByteCount(cap),
                         ByteCount(in_force / 2),
                         asked.0,

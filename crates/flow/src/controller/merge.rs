@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use clearstream_schema::flow::{FlowConfig, Interval, SideInterval};
 
-use super::{Side, receivers};
+use super::{Side, direction::Directions, receivers};
 use crate::schedule::Schedule;
 
 /// Sides' intervals that wait for the other side's.
@@ -12,6 +12,7 @@ use crate::schedule::Schedule;
 pub(super) struct Merger {
     schedule: Schedule,
     receivers: &'static [Side],
+    directions: Directions,
     waiting: BTreeMap<u32, (Option<SideInterval>, Option<SideInterval>)>,
 }
 
@@ -30,6 +31,7 @@ impl Merger {
         Self {
             schedule: Schedule::new(config),
             receivers: receivers(config.direction),
+            directions: Directions::new(config.direction),
             waiting: BTreeMap::new(),
         }
     }
@@ -59,9 +61,9 @@ impl Merger {
                 Side::Server => server.is_some(),
             })
         };
-        waiting
+        let counted: Vec<_> = waiting.into_iter().filter(|(_, sides)| seen(sides)).collect();
+        counted
             .into_iter()
-            .filter(|(_, sides)| seen(sides))
             .map(|(index, (client, server))| {
                 let absent = || SideInterval { index, ..SideInterval::default() };
                 self.join(index, client.unwrap_or_else(absent), server.unwrap_or_else(absent))
@@ -69,11 +71,12 @@ impl Merger {
             .collect()
     }
 
-    fn join(&self, index: u32, client: SideInterval, server: SideInterval) -> Interval {
+    fn join(&mut self, index: u32, client: SideInterval, server: SideInterval) -> Interval {
         Interval {
             index,
             warm_up: self.schedule.is_warm_up(index),
             goodput_bps: goodput_bps(&client) + goodput_bps(&server),
+            directions: self.directions.of(&client, &server),
             client,
             server,
         }

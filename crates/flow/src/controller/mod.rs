@@ -1,6 +1,7 @@
 //! The controller's side: drives both agents, joins what they measured.
 
 mod cores;
+mod direction;
 mod error;
 mod merge;
 mod notices;

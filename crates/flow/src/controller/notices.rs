@@ -90,17 +90,19 @@ impl Evidence<'_> {
         }
         let shares: Vec<u64> = self.seen.iter().filter_map(SeenCores::together_percent).collect();
         let mean = shares.iter().sum::<u64>().checked_div(shares.len() as u64)?;
+        let core = match self.seen {
+            [only] if mean >= 50 => only.receiver.winner().map(|core| format!("CPU {core}")),
+            _ => None,
+        };
         let what = match mean {
-            75.. => "on one core most of the time (co-located)",
-            25..75 => "now on one core, now on two",
-            _ => "on two cores most of the time (not co-located)",
+            0 => "never shared a CPU".to_owned(),
+            _ => format!("shared {} in {mean} % of the intervals", core.as_deref().unwrap_or("a CPU")),
         };
         Some(notice(
             "cores-chosen",
             format!(
-                "no core was asked for: the scheduler had sender and receiver of a flow {what}, together after {mean} % \
-                 of the intervals. That changes the rate of flows within one machine by more than a factor of two; \
-                 fix it with --sender-cores and --receiver-cores"
+                "Threads not pinned: sender and receiver {what}; this can halve or double local throughput. Pin with \
+                 --sender-cores / --receiver-cores"
             ),
         ))
     }

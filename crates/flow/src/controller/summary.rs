@@ -1,54 +1,21 @@
 //! Figures of a whole test out of its intervals, one after the other: memory
 //! does not grow with the length of the test but for one number per sample.
 
+mod side;
+
 use clearstream_schema::flow::{
-    FlowConfig, FlowInterval, FlowSettings, FlowSummary, Interval, Notice, SideInterval, ZerocopyCount,
+    Direction, DirectionSummary, FlowConfig, FlowSettings, FlowSummary, Interval, Notice, ZerocopyCount,
 };
-use clearstream_schema::tcp_info::TcpInfo;
 
 use super::{
     Side,
     cores::{InterruptVotes, SeenCores},
+    direction::directions,
     notices::Evidence,
     receivers, senders,
     standstill::Standstills,
 };
-
-/// Counts of one side, warm-up excluded.
-#[derive(Debug, Default)]
-struct SideTotal {
-    measured_ns: u64,
-    cpu_ns: u64,
-    cycles: Option<u64>,
-    /// Received by each flow.
-    received_bytes: Vec<u64>,
-    /// Retransmissions of each flow's sending socket.
-    resent: Vec<Resent>,
-}
-
-/// Counters of a sending socket at the start of the measured time and now.
-#[derive(Debug, Default, Clone, Copy)]
-struct Resent {
-    before: Counters,
-    now: Option<Counters>,
-}
-
-#[derive(Debug, Default, Clone, Copy)]
-struct Counters {
-    segments: u64,
-    resent_bytes: u64,
-    sent_bytes: u64,
-}
-
-impl From<&TcpInfo> for Counters {
-    fn from(info: &TcpInfo) -> Self {
-        Self {
-            segments: info.total_retransmit_count.into(),
-            resent_bytes: info.retransmitted_bytes.unwrap_or(0),
-            sent_bytes: info.sent_bytes.unwrap_or(0),
-        }
-    }
-}
+use side::{Counters, SideTotal, loss_ratio, place, rate_bps};
 
 /// Gathers intervals.
 #[derive(Debug)]
@@ -56,10 +23,6 @@ pub(super) struct Totals {
     config: FlowConfig,
     client: SideTotal,
     server: SideTotal,
-    rtts_ns: Vec<u64>,
-    min_rtt_ns: Option<u64>,
-    zerocopy: Option<ZerocopyCount>,
-    datagrams: Option<(u64, u64)>,
     interrupts: InterruptVotes,
     seen: Vec<SeenCores>,
     standstills: Standstills,
@@ -74,60 +37,12 @@ pub(super) struct Circumstances {
     pub(super) complete: bool,
 }
 
-/// The place of a flow in a vector that grows as needed.
-fn place<T: Default>(of: &mut Vec<T>, flow: u32) -> &mut T {
-    let index = flow as usize;
-    if of.len() <= index {
-        of.resize_with(index + 1, T::default);
-    }
-    &mut of[index]
-}
-
-impl SideTotal {
-    fn add(&mut self, side: &SideInterval) {
-        self.cpu_ns += side.thread_cpu_ns;
-        if let Some(cycles) = side.cycle_count {
-            *self.cycles.get_or_insert(0) += cycles;
-        }
-        // A side without flows was not there.
-        if !side.flows.is_empty() {
-            self.measured_ns += side.end_ns.saturating_sub(side.start_ns);
-        }
-        for flow in &side.flows {
-            *place(&mut self.received_bytes, flow.flow) += flow.received_bytes;
-        }
-    }
-
-    fn resent(&mut self, side: &SideInterval, warm_up: bool) {
-        for (flow, info) in side.flows.iter().filter_map(|flow| Some((flow.flow, flow.tcp.as_ref()?))) {
-            let resent = place(&mut self.resent, flow);
-            if warm_up {
-                resent.before = info.into();
-            } else {
-                resent.now = Some(info.into());
-            }
-        }
-    }
-
-    fn bytes(&self) -> u64 {
-        self.received_bytes.iter().sum()
-    }
-}
-
-fn rate_bps(bytes: u64, nanos: u64) -> f64 {
-    if nanos == 0 { 0.0 } else { bytes as f64 * 8e9 / nanos as f64 }
-}
-
 impl Totals {
     pub(super) fn new(config: &FlowConfig) -> Self {
         Self {
             config: config.clone(),
             client: SideTotal::default(),
             server: SideTotal::default(),
-            rtts_ns: Vec::new(),
-            min_rtt_ns: None,
-            zerocopy: None,
-            datagrams: None,
             interrupts: InterruptVotes::default(),
             seen: Vec::new(),
             standstills: Standstills::new(config),
@@ -152,34 +67,14 @@ impl Totals {
             }
             total.add(facts);
             if senders.contains(&side) {
-                facts.flows.iter().for_each(|flow| self.sender(flow));
+                facts.flows.iter().for_each(|flow| total.sender(flow));
             }
             if receivers.contains(&side) {
-                facts.flows.iter().for_each(|flow| self.receiver(flow));
+                facts.flows.iter().for_each(|flow| total.receiver(flow));
             }
         }
         if !interval.warm_up {
             self.cores(interval);
-        }
-    }
-
-    fn sender(&mut self, flow: &FlowInterval) {
-        if let Some(info) = &flow.tcp {
-            self.rtts_ns.extend((info.rtt_ns > 0).then_some(info.rtt_ns));
-            self.min_rtt_ns = [self.min_rtt_ns, info.min_rtt_ns].into_iter().flatten().min();
-        }
-        if let Some(count) = flow.zerocopy {
-            let total = self.zerocopy.get_or_insert_default();
-            total.completed_count += count.completed_count;
-            total.copied_count += count.copied_count;
-        }
-    }
-
-    fn receiver(&mut self, flow: &FlowInterval) {
-        if let (Some(received), Some(lost)) = (flow.datagram_count, flow.lost_count) {
-            let total = self.datagrams.get_or_insert_default();
-            total.0 += received;
-            total.1 += lost;
         }
     }
 
@@ -198,38 +93,31 @@ impl Totals {
     /// The figures.
     pub(super) fn summary(mut self, circumstances: Circumstances) -> FlowSummary {
         let Circumstances { client, server, mut notices, dropped_count, complete } = circumstances;
-        let sides = receivers(self.config.direction).iter().map(|side| match side {
-            Side::Client => &self.client,
-            Side::Server => &self.server,
-        });
-        let sides: Vec<&SideTotal> = sides.collect();
-        let received_bytes: u64 = sides.iter().map(|side| side.bytes()).sum();
+        for side in [&mut self.client, &mut self.server] {
+            side.rtts_ns.sort_unstable();
+        }
+        let directions: Vec<DirectionSummary> = self.directions();
+        let sides = [&self.client, &self.server];
+        let received_bytes: u64 = directions.iter().map(|one| one.received_bytes).sum();
         let flow_goodput_bps = (0..self.config.flows as usize)
-            .map(|flow| {
-                let of = |side: &&SideTotal| side.received_bytes.get(flow).copied().unwrap_or(0);
-                sides.iter().map(|side| rate_bps(of(side), side.measured_ns)).sum()
-            })
+            .map(|flow| directions.iter().map(|one| one.flow_goodput_bps[flow]).sum())
             .collect();
-        let cost = |side: &SideTotal| match received_bytes {
-            0 => 0.0,
-            // (ns / 1e9) / (bytes / 1e9)
-            bytes => side.cpu_ns as f64 / bytes as f64,
-        };
-        let measured_ns = sides.iter().map(|side| side.measured_ns).max().unwrap_or(0);
-        let goodput_bps = sides.iter().map(|side| rate_bps(side.bytes(), side.measured_ns)).sum();
         let cycles = self.client.cycles.zip(self.server.cycles).filter(|_| received_bytes > 0);
-        let cycles_per_byte_ratio =
-            cycles.map(|(client, server)| (client + server) as f64 / received_bytes as f64);
-        let (client_cpu, server_cpu) = (cost(&self.client), cost(&self.server));
-        let resent = self.resent();
-        self.rtts_ns.sort_unstable();
+        let mut rtts_ns: Vec<u64> = sides.iter().flat_map(|side| side.rtts_ns.iter().copied()).collect();
+        rtts_ns.sort_unstable();
+        let min_rtt_ns = sides.iter().filter_map(|side| side.min_rtt_ns).min();
+        let zerocopy = sides.iter().filter_map(|side| side.zerocopy).reduce(|a, b| ZerocopyCount {
+            completed_count: a.completed_count + b.completed_count,
+            copied_count: a.copied_count + b.copied_count,
+        });
+        let resent = sides.iter().filter_map(|side| side.resent_total()).reduce(Counters::plus);
         notices.extend(
             Evidence {
                 config: &self.config,
                 client: &client,
                 server: &server,
-                zerocopy: self.zerocopy,
-                min_rtt_ns: self.min_rtt_ns,
+                zerocopy,
+                min_rtt_ns,
                 resent_ratio: resent.map(|total| total.resent_bytes as f64 / total.sent_bytes.max(1) as f64),
                 seen: &self.seen,
                 dropped_count,
@@ -237,48 +125,60 @@ impl Totals {
             .notices(),
         );
         notices.extend(self.standstills.notice());
-        let complete = complete && !self.standstills.any();
+        let datagrams = sides.iter().filter_map(|side| side.datagrams).reduce(|a, b| a.plus(b));
         FlowSummary {
             seen_cores: self.seen_cores(),
-            requested: self.config,
             client_settings: client,
             server_settings: server,
-            measured_ns,
+            measured_ns: directions.iter().map(|one| one.measured_ns).max().unwrap_or(0),
             received_bytes,
-            goodput_bps,
+            goodput_bps: directions.iter().map(|one| one.goodput_bps).sum(),
             flow_goodput_bps,
             retransmit_count: resent.map(|total| total.segments),
-            loss_ratio: self.datagrams.map(|(received, lost)| match received + lost {
-                0 => 0.0,
-                all => lost as f64 / all as f64,
-            }),
-            rtt_ns: self.rtts_ns.get(self.rtts_ns.len() / 2).copied(),
-            min_rtt_ns: self.min_rtt_ns,
-            client_cpu_seconds_per_gb: client_cpu,
-            server_cpu_seconds_per_gb: server_cpu,
-            cycles_per_byte_ratio,
-            zerocopy: self.zerocopy,
+            loss_ratio: datagrams.map(loss_ratio),
+            rtt_ns: rtts_ns.get(rtts_ns.len() / 2).copied(),
+            min_rtt_ns,
+            client_cpu_seconds_per_gb: self.client.cpu_seconds_per_gb(received_bytes),
+            server_cpu_seconds_per_gb: self.server.cpu_seconds_per_gb(received_bytes),
+            client_cpu: self.client.cpu_use(),
+            server_cpu: self.server.cpu_use(),
+            cycles_per_byte_ratio: cycles
+                .map(|(client, server)| (client + server) as f64 / received_bytes as f64),
+            zerocopy,
             interrupt_core: self.interrupts.found(),
             notices,
-            complete,
+            complete: complete && !self.standstills.any(),
+            directions,
+            requested: self.config,
         }
     }
 
-    fn resent(&self) -> Option<Counters> {
-        let flows = self.client.resent.iter().chain(&self.server.resent);
-        let differences = flows.filter_map(|flow| {
-            let now = flow.now?;
-            Some(Counters {
-                segments: now.segments.saturating_sub(flow.before.segments),
-                resent_bytes: now.resent_bytes.saturating_sub(flow.before.resent_bytes),
-                sent_bytes: now.sent_bytes.saturating_sub(flow.before.sent_bytes),
-            })
-        });
-        differences.reduce(|a, b| Counters {
-            segments: a.segments + b.segments,
-            resent_bytes: a.resent_bytes + b.resent_bytes,
-            sent_bytes: a.sent_bytes + b.sent_bytes,
-        })
+    /// Each direction, its receiver's figures beside its sender's.
+    fn directions(&self) -> Vec<DirectionSummary> {
+        let of = |(direction, sender): &(Direction, Side)| {
+            let (sender, receiver) = match sender {
+                Side::Client => (&self.client, &self.server),
+                Side::Server => (&self.server, &self.client),
+            };
+            let flow = |flow: usize| receiver.received_bytes.get(flow).copied().unwrap_or(0);
+            let flows = 0..self.config.flows as usize;
+            DirectionSummary {
+                direction: *direction,
+                measured_ns: receiver.measured_ns,
+                received_bytes: receiver.bytes(),
+                goodput_bps: rate_bps(receiver.bytes(), receiver.measured_ns),
+                flow_goodput_bps: flows.map(|index| rate_bps(flow(index), receiver.measured_ns)).collect(),
+                retransmit_count: sender.resent_total().map(|total| total.segments),
+                rtt_ns: sender.rtts_ns.get(sender.rtts_ns.len() / 2).copied(),
+                min_rtt_ns: sender.min_rtt_ns,
+                datagram_count: receiver.datagrams.map(|count| count.received),
+                lost_count: receiver.datagrams.map(|count| count.lost),
+                loss_ratio: receiver.datagrams.map(loss_ratio),
+                reordered_count: receiver.datagrams.map(|count| count.reordered),
+                jitter_ns: receiver.jitter_ns(),
+            }
+        };
+        directions(self.config.direction).iter().map(of).collect()
     }
 
     fn seen_cores(&self) -> Vec<(u32, Option<u32>, Option<u32>)> {

@@ -14,7 +14,8 @@ use super::{
     worker::{Datagrams, Loop, Rhythm},
 };
 
-/// Tag (8 bytes) and number (8 bytes, big endian) in front of each datagram.
+/// Tag, number and time of sending (8 bytes each, numbers big endian) in front
+/// of each datagram.
 pub(crate) const DATAGRAM_HEADER_BYTES: usize = 24;
 /// Most datagrams of one send (`UDP_MAX_SEGMENTS` of kernels before 6.9).
 pub(crate) const SEGMENTS_MAX: usize = 64;
@@ -30,12 +31,18 @@ const AFTER_END: Duration = Duration::from_millis(500);
 /// A paced sender that is late by more than this does not catch up.
 const CATCH_UP: Duration = Duration::from_millis(20);
 
-/// Numbers each datagram of `batch`.
-fn number(batch: &mut [u8], size: usize, tag: [u8; 8], first: u64) {
+/// Numbers each datagram of `batch`, which is sent at `time_ns` of a clock of
+/// the sender's.
+fn number(batch: &mut [u8], size: usize, tag: [u8; 8], first: u64, time_ns: u64) {
     for (datagram, number) in batch.chunks_mut(size).zip(first..) {
         datagram[..8].copy_from_slice(&tag);
         datagram[8..16].copy_from_slice(&number.to_be_bytes());
+        datagram[16..DATAGRAM_HEADER_BYTES].copy_from_slice(&time_ns.to_be_bytes());
     }
+}
+
+fn nanoseconds(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Sends until told to stop or all is sent, then says how many there were.
@@ -64,7 +71,8 @@ fn send_all(context: &Loop<'_>, datagrams: Datagrams, buffer: &mut Buffer) -> io
     let (mut total, mut count) = (0u64, 0u64);
     let mut rhythm = Rhythm::start(gate, task.burst);
     gate.begin();
-    let mut due = Instant::now();
+    let begun = Instant::now();
+    let mut due = begun;
     while !gate.is_silent() {
         let length = usize::try_from(limit - total).unwrap_or(usize::MAX).min(batch);
         // The last datagram must have room for its header; what it is longer
@@ -76,7 +84,7 @@ fn send_all(context: &Loop<'_>, datagrams: Datagrams, buffer: &mut Buffer) -> io
             length
         };
         let part = &mut buffer[..length.min(batch)];
-        number(part, size, tag, count);
+        number(part, size, tag, count, nanoseconds(begun));
         match context.socket.send(part) {
             Ok(sent) => {
                 total += sent as u64;
@@ -139,6 +147,39 @@ impl Sequence {
     }
 }
 
+/// Interarrival jitter (RFC 3550 section 6.4.1): J += (|D| - J) / 16, where D is
+/// how much later than the datagram before it one came than it was sent. The
+/// clocks need not agree, since only differences enter. Datagrams of one send
+/// call left together and are no sample of each other: the first one that comes
+/// counts.
+#[derive(Debug, Default)]
+struct Jitter {
+    /// Times of sending and of arrival of the last sample.
+    last: Option<(u64, u64)>,
+    /// Smoothed, times 16, as appendix A.8 has it; nothing before two samples.
+    scaled_ns: Option<u64>,
+}
+
+impl Jitter {
+    fn take(&mut self, sent_ns: u64, arrived_ns: u64) {
+        if let Some((sent, arrived)) = self.last {
+            if sent == sent_ns {
+                return;
+            }
+            let transit = i128::from(arrived_ns) - i128::from(sent_ns);
+            let before = i128::from(arrived) - i128::from(sent);
+            let difference = u64::try_from((transit - before).unsigned_abs()).unwrap_or(u64::MAX / 32);
+            let scaled = self.scaled_ns.unwrap_or(0);
+            self.scaled_ns = Some(scaled.saturating_add(difference) - ((scaled + 8) >> 4).min(scaled));
+        }
+        self.last = Some((sent_ns, arrived_ns));
+    }
+
+    fn ns(&self) -> Option<u64> {
+        self.scaled_ns.map(|scaled| scaled >> 4)
+    }
+}
+
 fn field(datagram: &[u8], at: usize) -> Option<u64> {
     datagram.get(at..)?.first_chunk().copied().map(u64::from_be_bytes)
 }
@@ -147,8 +188,10 @@ fn field(datagram: &[u8], at: usize) -> Option<u64> {
 pub(super) fn receive(context: &Loop<'_>, datagrams: Datagrams, mut buffer: Buffer) -> Outcome {
     let Loop { socket, slot, gate, .. } = context;
     let mut sequence = Sequence::default();
+    let mut jitter = Jitter::default();
     let mut total = 0u64;
-    let mut heard = Instant::now();
+    let begun = Instant::now();
+    let mut heard = begun;
     loop {
         if gate.is_stopped() {
             return Outcome::Stopped;
@@ -156,6 +199,7 @@ pub(super) fn receive(context: &Loop<'_>, datagrams: Datagrams, mut buffer: Buff
         match socket::receive_segments(*socket, &mut buffer) {
             Ok(got) => {
                 let mut last = None;
+                let arrived_ns = nanoseconds(begun);
                 for datagram in buffer[..got.length].chunks(got.segment.max(1)) {
                     // A stranger's, or a preamble that came twice.
                     if datagram.get(..8) != Some(&datagrams.tag[..]) {
@@ -168,6 +212,9 @@ pub(super) fn receive(context: &Loop<'_>, datagrams: Datagrams, mut buffer: Buff
                                 gate.begin();
                             }
                             sequence.take(number);
+                            if let Some(sent_ns) = field(datagram, 16) {
+                                jitter.take(sent_ns, arrived_ns);
+                            }
                             total += datagram.len() as u64;
                         }
                         _ => {}
@@ -176,7 +223,7 @@ pub(super) fn receive(context: &Loop<'_>, datagrams: Datagrams, mut buffer: Buff
                 if let Some(count) = last {
                     sequence.end(count);
                 }
-                slot.sequenced(sequence.received, sequence.gaps, sequence.late);
+                slot.sequenced(sequence.received, sequence.gaps, sequence.late, jitter.ns());
                 slot.moved(total);
                 if last.is_some() {
                     return Outcome::EndOfStream;
@@ -225,10 +272,53 @@ mod tests {
     #[test]
     fn every_datagram_of_a_batch_has_its_number() {
         let mut batch = vec![0; 130];
-        number(&mut batch, 50, *b"12345678", 7);
+        number(&mut batch, 50, *b"12345678", 7, 99);
         for (index, at) in [(7, 0), (8, 50), (9, 100)] {
             assert_eq!(&batch[at..at + 8], b"12345678");
             assert_eq!(field(&batch[at..], 8), Some(index));
+            assert_eq!(field(&batch[at..], 16), Some(99));
         }
+    }
+
+    /// The algorithm of RFC 3550 appendix A.8 as it stands there, in C.
+    fn of_the_appendix(packets: &[(u64, u64)]) -> u32 {
+        let (mut transit, mut jitter, mut first) = (0i64, 0u32, true);
+        for (sent, arrived) in packets {
+            let now = *arrived as i64 - *sent as i64;
+            let d = (now - transit).unsigned_abs() as u32;
+            transit = now;
+            if !first {
+                jitter = jitter + d - ((jitter + 8) >> 4);
+            }
+            first = false;
+        }
+        jitter >> 4
+    }
+
+    #[test]
+    fn jitter_is_that_of_the_standard() {
+        let uneven: Vec<(u64, u64)> =
+            (0..200u64).map(|n| (n * 1000, 5_000_000 + n * 1000 + (n * 7919 % 613) * (n % 3))).collect();
+        let even: Vec<(u64, u64)> = (0..50).map(|n| (n * 1000, 77 + n * 1000)).collect();
+        for packets in [&uneven, &even] {
+            let mut jitter = Jitter::default();
+            packets.iter().for_each(|(sent, arrived)| jitter.take(*sent, *arrived));
+            assert_eq!(jitter.ns(), Some(u64::from(of_the_appendix(packets))));
+        }
+        assert!(of_the_appendix(&uneven) > 0 && of_the_appendix(&even) == 0);
+    }
+
+    #[test]
+    fn datagrams_of_one_send_are_one_sample() {
+        let (mut single, mut batched) = (Jitter::default(), Jitter::default());
+        assert_eq!(single.ns(), None, "nothing is measured before two samples");
+        for (sent, arrived) in [(0, 100), (1000, 1400), (2000, 2100)] {
+            single.take(sent, arrived);
+            for _ in 0..64 {
+                batched.take(sent, arrived);
+            }
+        }
+        assert_eq!(single.ns(), batched.ns());
+        assert!(single.ns() > Some(0));
     }
 }

@@ -10,6 +10,8 @@ use clearstream_sys::{affinity, perf::CycleCounter};
 
 /// Core number before the thread has said one.
 const NO_CORE: u32 = u32::MAX;
+/// Jitter before two datagrams came.
+const NO_JITTER: u64 = u64::MAX;
 
 /// Counts of one thread on cache lines of their own (two, since processors
 /// fetch neighbours in pairs), so that the sampler disturbs nobody else.
@@ -25,6 +27,8 @@ pub(crate) struct Slot {
     datagrams: AtomicU64,
     gaps: AtomicU64,
     late: AtomicU64,
+    /// [`NO_JITTER`] before it is known.
+    jitter_ns: AtomicU64,
     cycles: OnceLock<CycleCounter>,
 }
 
@@ -40,6 +44,7 @@ impl Default for Slot {
             datagrams: AtomicU64::new(0),
             gaps: AtomicU64::new(0),
             late: AtomicU64::new(0),
+            jitter_ns: AtomicU64::new(NO_JITTER),
             cycles: OnceLock::new(),
         }
     }
@@ -64,6 +69,8 @@ pub(crate) struct Reading {
     pub(crate) gaps: u64,
     /// Datagrams that came after a later one.
     pub(crate) late: u64,
+    /// Interarrival jitter of the datagrams.
+    pub(crate) jitter_ns: Option<u64>,
 }
 
 impl Slot {
@@ -93,10 +100,11 @@ impl Slot {
         self.zerocopy_completed.load(Relaxed)
     }
 
-    pub(super) fn sequenced(&self, datagrams: u64, gaps: u64, late: u64) {
+    pub(super) fn sequenced(&self, datagrams: u64, gaps: u64, late: u64, jitter_ns: Option<u64>) {
         self.datagrams.store(datagrams, Relaxed);
         self.gaps.store(gaps, Relaxed);
         self.late.store(late, Relaxed);
+        self.jitter_ns.store(jitter_ns.unwrap_or(NO_JITTER), Relaxed);
     }
 
     /// Called by the thread last: what it cost in the end.
@@ -130,6 +138,7 @@ impl Slot {
             datagrams: self.datagrams.load(Relaxed),
             gaps: self.gaps.load(Relaxed),
             late: self.late.load(Relaxed),
+            jitter_ns: Some(self.jitter_ns.load(Relaxed)).filter(|jitter| *jitter != NO_JITTER),
         }
     }
 }

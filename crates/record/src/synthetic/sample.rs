@@ -68,6 +68,7 @@ impl<'a> Series<'a> {
             index,
             warm_up,
             goodput_bps,
+            directions: Vec::new(),
             client: self.side(index, bytes, true, noise),
             server: self.side(index, bytes, false, noise),
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{FlowConfig, ReceiveMethod, SendMethod};
+use super::{CpuUse, Direction, DirectionInterval, DirectionSummary, FlowConfig, ReceiveMethod, SendMethod};
 use crate::{
     counters::{CoreCounters, CpuThrottling, InterfaceCounters, ProcessLoad},
     outcome::{Metric, Outcome, Unit},
@@ -142,6 +142,11 @@ pub struct FlowInterval {
     /// UDP datagrams that came after a later one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reordered_count: Option<u64>,
+    /// Interarrival jitter of UDP at the end of the interval (RFC 3550 section
+    /// 6.4.1), by the clock of the receiving program. The datagrams of one send
+    /// call carry one time: only the first of them counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jitter_ns: Option<u64>,
 }
 
 /// What a thread did with its time in an interval; it slept for the rest.
@@ -202,8 +207,11 @@ pub struct Interval {
     pub index: u32,
     /// True during the warm-up: not part of the totals.
     pub warm_up: bool,
-    /// Bits per second that reached the receiving applications.
+    /// Bits per second that reached the receiving applications, both directions together.
     pub goodput_bps: f64,
+    /// Each direction that carries data.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub directions: Vec<DirectionInterval>,
     /// The client's facts.
     pub client: SideInterval,
     /// The server's facts.
@@ -246,8 +254,11 @@ pub struct FlowSummary {
     pub received_bytes: u64,
     /// Bits per second of that.
     pub goodput_bps: f64,
-    /// Goodput of each flow.
+    /// Goodput of each flow, both directions together.
     pub flow_goodput_bps: Vec<f64>,
+    /// Each direction that carried data.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub directions: Vec<DirectionSummary>,
     /// Segments retransmitted, all flows (TCP).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retransmit_count: Option<u64>,
@@ -264,6 +275,12 @@ pub struct FlowSummary {
     pub client_cpu_seconds_per_gb: f64,
     /// CPU seconds of the server's flow threads per 10^9 bytes.
     pub server_cpu_seconds_per_gb: f64,
+    /// CPU of the client, while it measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_cpu: Option<CpuUse>,
+    /// CPU of the server, while it measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_cpu: Option<CpuUse>,
     /// Cycles per byte, both sides, where counters exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cycles_per_byte_ratio: Option<f64>,
@@ -304,6 +321,17 @@ impl FlowSummary {
         let retransmits = self.retransmit_count.map(|count| count as f64);
         metrics.extend(retransmits.map(|count| Metric::lower("retransmits", Unit::Count, count)));
         metrics.extend(self.loss_ratio.map(|ratio| Metric::lower("loss", Unit::Ratio, ratio)));
+        if self.directions.len() > 1 {
+            metrics.extend(self.directions.iter().map(|one| {
+                let name = match one.direction {
+                    Direction::Reverse => "reverse-goodput",
+                    Direction::Forward | Direction::Both => "forward-goodput",
+                };
+                Metric::higher(name, Unit::BitsPerSecond, one.goodput_bps)
+            }));
+        }
+        let jitter = self.directions.iter().filter_map(|one| one.jitter_ns).max();
+        metrics.extend(jitter.map(|jitter| time("jitter", jitter)));
         let outcome =
             Outcome { complete: self.complete, notices: self.notices.clone(), ..Outcome::of(metrics) };
         outcome.with_detail(FLOW_SUMMARY_SCHEMA, 1, self)

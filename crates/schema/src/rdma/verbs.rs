@@ -70,7 +70,7 @@ pub struct VerbsConfig {
     pub pin: bool,
     /// Who moves the bytes
     pub progress: RdmaProgress,
-    /// Core that calls; the scheduler chooses when absent
+    /// Core that calls (default: not pinned)
     #[serde(skip_serializing_if = "Option::is_none")]
     pub core: Option<u32>,
 }

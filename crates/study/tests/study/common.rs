@@ -199,7 +199,14 @@ pub(crate) fn failed(message: &str) -> TrialError {
 
 pub(crate) fn interval(index: u32, goodput_bps: f64) -> Interval {
     let side = SideInterval { index, ..SideInterval::default() };
-    Interval { index, warm_up: index == 0, goodput_bps, client: side.clone(), server: side }
+    Interval {
+        index,
+        warm_up: index == 0,
+        goodput_bps,
+        directions: Vec::new(),
+        client: side.clone(),
+        server: side,
+    }
 }
 
 impl Testbed for FakeTestbed {

@@ -52,7 +52,7 @@ impl RdmaVerb {
 struct TargetArgs {
     /// The far end, a name or ADDRESS[:PORT], where `clearstream rdma serve` listens
     host: Option<String>,
-    /// Port of the far end: 7174 when absent, and 18515 with --perftest
+    /// Port of the far end (default: 7174, with --perftest 18515)
     #[arg(long, short = 'p', value_name = "PORT")]
     port: Option<u16>,
     /// Start a far end on this host, for this one time

@@ -30,7 +30,7 @@ pub struct PingArgs {
     /// Be the server: rping clients and ours may come, one after the other or at once
     #[arg(long, conflicts_with_all = ["host", "local", "json", "json_stream", "interval", "revision", "no_crc"])]
     serve: bool,
-    /// Address to listen on with --serve; loopback when absent
+    /// Address to listen on with --serve (default: loopback)
     #[arg(long, short = 'a', value_name = "ADDRESS")]
     listen: Option<IpAddr>,
     /// End a server when the first client was served

@@ -30,7 +30,7 @@ pub struct ServeArgs {
     /// Address to listen on; another than loopback only when asked
     #[arg(long, short = 'a', value_name = "ADDRESS", default_value = "127.0.0.1")]
     listen: IpAddr,
-    /// Port to listen on: 7174 when absent, and 18515 with --perftest
+    /// Port to listen on (default: 7174, with --perftest 18515)
     #[arg(long, short = 'p', value_name = "PORT")]
     port: Option<u16>,
     /// End when the first peer was served

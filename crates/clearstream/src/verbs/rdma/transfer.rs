@@ -81,6 +81,7 @@ impl TransferArgs {
         out: &Output,
     ) -> Result<RdmaSummary, CommandError> {
         let mut ends = Endpoints::open(self.to.as_deref(), &self.path)?;
+        out.set_hosts(ends.identities());
         let mut hosts = ends.hosts()?;
         let mut agents = Agents::of(&mut hosts)?;
         let mut view = View::new(operation, &self.config, out);

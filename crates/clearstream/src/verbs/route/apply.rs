@@ -26,7 +26,7 @@ use crate::{
 pub struct ApplyArgs {
     /// Name of a built-in fabric, a fabric file, or a plan as JSON
     fabric: String,
-    /// Name of this host in the fabric; its host name when absent
+    /// Name of this host in the fabric (default: its host name)
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
     /// Show what would change, and change nothing
@@ -37,7 +37,7 @@ pub struct ApplyArgs {
     /// Also settings outside of the families that plans may name (docs/guide/plans.md)
     #[arg(long)]
     allow_any_setting: bool,
-    /// Do not ask (needed where nobody can be asked)
+    /// Do not ask (needed where standard input or output is not a terminal)
     #[arg(long)]
     yes: bool,
 }

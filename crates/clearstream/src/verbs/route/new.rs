@@ -42,7 +42,7 @@ impl NewArgs {
             outline::outline(&hosts, &self.name).map_err(|error| CommandError::Usage(error.to_string()))?;
         let fabric = fabric::parse(Path::new("the new file"), &text);
         match &self.out {
-            None if out.is_human() => output::line(text.trim_end())?,
+            None if out.is_human() => output::as_it_is(text.trim_end())?,
             None => {}
             Some(path) => write_new(path, &text)?,
         }

@@ -18,7 +18,7 @@ use crate::{
 pub struct PlanArgs {
     /// Name of a built-in fabric, or a fabric file
     fabric: String,
-    /// Show this host in full; may be repeated. The first host of each class in short when absent
+    /// Show this host in full; may be repeated (default: the first host of each class, in short)
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<String>,
     /// Show the hosts of this class in full; may be repeated

@@ -37,13 +37,13 @@ const MOST_AGENTS: usize = 192;
 pub struct ProveArgs {
     /// Name of a built-in fabric, or a fabric file
     fabric: String,
-    /// The hosts are those of this running lab; reached by ssh when absent
+    /// The hosts are those of this running lab (default: reached by ssh)
     #[arg(long, value_name = "NAME")]
     lab: Option<String>,
     /// Only hosts of these classes, and the other side
     #[arg(long = "class", value_name = "NAME")]
     classes: Vec<String>,
-    /// Only these hosts, and the other side; a few of each class stand for large ones when absent
+    /// Only these hosts, and the other side (default: a few of each class stand for large ones)
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<String>,
     /// Flows for each route and address family, by which the shares are judged

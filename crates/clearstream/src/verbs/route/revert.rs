@@ -45,7 +45,7 @@ impl ConfirmArgs {
 /// Put back the routes that a journal found before it was applied.
 #[derive(Debug, clap::Args)]
 pub struct RevertArgs {
-    /// Journal, as `tune history` names it; the newest one with routes that is applied here when absent
+    /// Journal, as `tune history` names it (default: the newest one with routes that is applied here)
     journal: Option<String>,
     #[command(flatten)]
     allowed: RevertAllowed,

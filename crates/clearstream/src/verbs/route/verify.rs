@@ -17,9 +17,9 @@ use crate::{
 /// force: settings read back, and where packets really go.
 #[derive(Debug, clap::Args)]
 pub struct VerifyArgs {
-    /// Name of a built-in fabric or a fabric file; the newest journal with routes when absent
+    /// Name of a built-in fabric or a fabric file (default: the newest journal with routes)
     fabric: Option<String>,
-    /// Name of this host in the fabric; its host name when absent
+    /// Name of this host in the fabric (default: its host name)
     #[arg(long, value_name = "NAME", requires = "fabric")]
     host: Option<String>,
 }

@@ -25,7 +25,7 @@ use crate::{
 pub struct WatchArgs {
     /// Name of a built-in fabric or a fabric file
     fabric: String,
-    /// Name of this host in the fabric; its host name when absent
+    /// Name of this host in the fabric (default: its host name)
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
     /// Serve counters for Prometheus here
@@ -80,7 +80,7 @@ impl WatchArgs {
         let own = root.read("proc/sys/kernel/hostname").unwrap_or_default();
         if self.unit {
             let text = self.unit_text(&fabric, out)?;
-            return Ok(output::line(text.trim_end())?);
+            return Ok(output::as_it_is(text.trim_end())?);
         }
         let host = match &self.host {
             Some(name) => fabric.find(name)?,
@@ -92,7 +92,7 @@ impl WatchArgs {
                 Configured::Bird => watch::bird(&fabric, host)?,
                 Configured::Keepalived => watch::keepalived(&fabric, host)?,
             };
-            return Ok(output::line(text.trim_end())?);
+            return Ok(output::as_it_is(text.trim_end())?);
         }
         let stop = interrupt::stop_flag()?;
         let config = self.watch_config(&fabric, host, &root);

@@ -32,7 +32,7 @@ pub struct ApplyArgs {
     /// Also settings outside of the families that plans may name (docs/guide/plans.md)
     #[arg(long)]
     allow_any_setting: bool,
-    /// Do not ask (needed where nobody can be asked)
+    /// Do not ask (needed where standard input or output is not a terminal)
     #[arg(long)]
     yes: bool,
 }
@@ -102,11 +102,11 @@ pub(in crate::verbs) fn telling(out: &Output) -> impl Fn(&Event<'_>) + Send + Sy
     }
 }
 
-/// Asks on the terminal; where there is none, nobody can be asked.
+/// Asks on the terminal; where there is none, `--yes` is needed.
 pub(in crate::verbs) fn asked(step_count: usize) -> Result<bool, CommandError> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err(CommandError::usage(
-            "nothing was changed: nobody can be asked here, so look at the changes above and add --yes",
+            "nothing was changed: not a terminal: re-run with --yes to apply the changes above",
         ));
     }
     print_question(&format!("make {}? [y/N] ", count(step_count, "change")))?;
@@ -124,7 +124,14 @@ fn print_question(text: &str) -> io::Result<()> {
 /// Reads a plan from a file.
 pub(in crate::verbs) fn read_plan(path: &Path) -> Result<Plan, CommandError> {
     let text = files::read_text(path)?;
-    serde_json::from_str(&text).map_err(|error| {
+    let read = serde_json::from_str::<serde_json::Value>(&text).and_then(|mut document| {
+        // A plan that was printed with --json carries where it comes from, which is none of its settings.
+        if let Some(keys) = document.as_object_mut() {
+            keys.remove("provenance");
+        }
+        serde_json::from_value(document)
+    });
+    read.map_err(|error| {
         CommandError::Usage(format!(
             "{} is no {PLAN_SCHEMA}: {error}: make one with clearstream tune plan --out FILE",
             path.display()
@@ -136,7 +143,7 @@ pub(in crate::verbs) fn read_plan(path: &Path) -> Result<Plan, CommandError> {
 /// connection really gets.
 #[derive(Debug, clap::Args)]
 pub struct VerifyArgs {
-    /// The plan, or a journal as `tune history` names it; the newest one that is applied here when absent
+    /// The plan, or a journal as `tune history` names it (default: the newest one that is applied here)
     plan: Option<PathBuf>,
 }
 
@@ -166,7 +173,7 @@ impl VerifyArgs {
 /// Put back what a journal found before it was applied.
 #[derive(Debug, clap::Args)]
 pub struct RevertArgs {
-    /// Journal, as `tune history` names it; the newest one that is applied here when absent
+    /// Journal, as `tune history` names it (default: the newest one that is applied here)
     journal: Option<String>,
     #[command(flatten)]
     allowed: RevertAllowed,

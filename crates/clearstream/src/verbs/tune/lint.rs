@@ -21,7 +21,7 @@ use crate::{
 /// file: sysctl.conf, a tuned profile, a script, a list out of a paper.
 #[derive(Debug, clap::Args)]
 pub struct LintArgs {
-    /// File of settings; this host's own when absent
+    /// File of settings (default: this host's own)
     file: Option<PathBuf>,
     /// A captured host: it is looked at, or the file as it would be there
     #[arg(long, value_name = "FILE")]

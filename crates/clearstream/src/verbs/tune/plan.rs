@@ -30,7 +30,7 @@ pub struct PlanArgs {
     /// Parallel flows
     #[arg(long, short = 'P', value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     flows: u32,
-    /// What the host is for: wan, lan, storage or latency; by the round trip when absent (wan from 2 ms on)
+    /// What the host is for: wan, lan, storage or latency (default: by the round trip, wan from 2 ms on)
     #[arg(long, value_name = "PROFILE")]
     profile: Option<Profile>,
     /// Plan for a captured host instead of this one

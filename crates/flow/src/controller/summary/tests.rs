@@ -1,4 +1,9 @@
-use clearstream_schema::{TimeSpan, flow::Direction};
+use clearstream_schema::{
+    TimeSpan,
+    counters::CoreCounters,
+    flow::{FlowInterval, SideInterval},
+    tcp_info::TcpInfo,
+};
 
 use super::*;
 
@@ -32,7 +37,7 @@ fn side(seconds: (u64, u64), cpu_ms: u64, flow: FlowInterval) -> SideInterval {
 }
 
 fn interval(warm_up: bool, client: SideInterval, server: SideInterval) -> Interval {
-    Interval { index: 0, warm_up, goodput_bps: 0.0, client, server }
+    Interval { index: 0, warm_up, goodput_bps: 0.0, directions: Vec::new(), client, server }
 }
 
 fn summary(config: &FlowConfig, intervals: &[Interval]) -> FlowSummary {
@@ -79,16 +84,56 @@ fn both_ways_add_up_each_over_its_own_time() {
     assert_eq!(summary.received_bytes, 4_000_000_000);
     assert_eq!(summary.goodput_bps, 8e9 + 12e9);
     assert_eq!(summary.retransmit_count, Some(7));
+    // First-use review A4b: each direction by itself.
+    let each: Vec<_> = summary
+        .directions
+        .iter()
+        .map(|one| (one.direction, one.goodput_bps, one.received_bytes, one.retransmit_count))
+        .collect();
+    assert_eq!(
+        each,
+        [
+            (Direction::Forward, 12e9, 3_000_000_000, Some(3)),
+            (Direction::Reverse, 8e9, 1_000_000_000, Some(4)),
+        ]
+    );
+}
+
+/// First-use review A4c.
+#[test]
+fn cpu_of_the_threads_is_apart_from_that_of_the_host() {
+    let core = |core| CoreCounters {
+        core,
+        user_ns: 400_000_000,
+        system_ns: 300_000_000,
+        softirq_ns: 200_000_000,
+        idle_ns: 100_000_000,
+        ..CoreCounters::default()
+    };
+    let mut client = side((0, 1), 250, sent(0, 50));
+    client.cores = vec![core(0), core(1)];
+    let summary =
+        summary(&FlowConfig::default(), &[interval(false, client, side((0, 1), 500, received(1000)))]);
+    let client = summary.client_cpu.unwrap();
+    assert!((client.threads_ratio - 0.25).abs() < 1e-9);
+    assert!((client.host_ratio.unwrap() - 1.8).abs() < 1e-9);
+    assert!((client.host_softirq_ratio.unwrap() - 0.4).abs() < 1e-9);
+    let server = summary.server_cpu.unwrap();
+    assert_eq!((server.threads_ratio, server.host_ratio), (0.5, None), "counters that were not read");
 }
 
 #[test]
 fn loss_is_lost_of_lost_and_received() {
     let mut flow = received(10);
     (flow.datagram_count, flow.lost_count) = (Some(75), Some(25));
+    (flow.reordered_count, flow.jitter_ns) = (Some(3), Some(7000));
     let silent = FlowInterval::default();
     let summary =
         summary(&FlowConfig::default(), &[interval(false, side((0, 1), 0, silent), side((0, 1), 0, flow))]);
     assert_eq!(summary.loss_ratio, Some(0.25));
+    let one = &summary.directions[0];
+    assert_eq!((one.datagram_count, one.lost_count, one.loss_ratio), (Some(75), Some(25), Some(0.25)));
+    assert_eq!((one.reordered_count, one.jitter_ns), (Some(3), Some(7000)));
     assert_eq!((summary.retransmit_count, summary.rtt_ns), (None, None));
 }
 

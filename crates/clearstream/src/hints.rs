@@ -1,0 +1,212 @@
+//! Options that users of iperf3 write by habit, and what to write here; errors
+//! of the command line as documents.
+
+use std::ffi::OsString;
+
+use clap::{
+    Error,
+    builder::StyledStr,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
+use clearstream_schema::{ExitCode, event::ErrorDocument};
+
+use crate::output::Format;
+
+/// Spellings of an option, and what to write instead.
+type Row = (&'static [&'static str], &'static str);
+
+/// Options of `flow` by the spellings of iperf3.
+const OF_FLOW: &[Row] = &[
+    (&["-R", "--reverse"], "write --direction reverse"),
+    (&["--bidir", "-d", "--dualtest"], "write --direction both"),
+    (&["-u", "--udp"], "write --protocol udp"),
+    (&["-b", "--bitrate", "--bandwidth", "--fq-rate"], "write --pacing RATE, as in --pacing 10Gb/s"),
+    (&["-J"], "write --json"),
+    (&["-p"], "write --destination-port PORT"),
+    (&["-B", "--bind"], "write --bind-address ADDRESS, or --bind-interface NAME"),
+    (&["--bind-dev"], "write --bind-interface NAME"),
+    (&["--cport"], "write --source-port PORT"),
+    (
+        &["-A", "--affinity"],
+        "write --sender-cores LIST and --receiver-cores LIST, as in --sender-cores 2 --receiver-cores 6",
+    ),
+    (&["-Z", "--zerocopy"], "write --method zerocopy, or --method sendfile as iperf3 does it"),
+    (&["-M", "--set-mss"], "write --mss BYTES"),
+    (&["-S", "--tos"], "write --dscp NAME or its number, the TOS divided by 4: TOS 0xb8 is --dscp ef"),
+    (&["-k", "--blockcount"], "write --bytes BYTES: the count of blocks times their length"),
+    (&["-f", "--format"], "leave it out: figures choose their unit, and --json has bits per second"),
+    (
+        &["-V", "--verbose"],
+        "leave it out: settings and evidence are always shown, and --json has all of them",
+    ),
+    (&["--logfile"], "redirect standard output, as in --json-stream > FILE"),
+    (&["-t", "--time"], "write --duration TIME (-t)"),
+    (&["--num"], "write --bytes BYTES (-n)"),
+    (&["--length"], "write --transfer BYTES (-l), with UDP --datagram BYTES"),
+    (&["--parallel"], "write --flows COUNT (-P)"),
+    (&["--omit"], "write --warm-up TIME (-O)"),
+    (&["--congestion"], "write --congestion-control NAME (-C)"),
+    (
+        &["-N", "--no-delay"],
+        "leave it out: transfers are large, and the time of small ones is `clearstream message`",
+    ),
+    (&["--get-server-output"], "leave it out: both ends are in every table and document"),
+];
+
+/// Options of the program itself, which has verbs.
+const OF_PROGRAM: &[Row] = &[
+    (
+        &["-s", "--server"],
+        "no server has to be started: `clearstream flow HOST` starts the other side by ssh; for a daemon write \
+         `clearstream serve`",
+    ),
+    (&["-c", "--client"], "write `clearstream flow HOST`"),
+];
+
+/// The error with what to write instead of an option of iperf3.
+pub fn with_hint(mut error: Error, words: &[OsString]) -> Error {
+    let Some(hint) = hint(&error, words) else { return error };
+    error.remove(ContextKind::SuggestedArg);
+    error.remove(ContextKind::SuggestedValue);
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(hint)]));
+    error
+}
+
+fn hint(error: &Error, words: &[OsString]) -> Option<&'static str> {
+    if error.kind() != ErrorKind::UnknownArgument {
+        return None;
+    }
+    let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return None };
+    let option = option.split('=').next().unwrap_or(option);
+    let verb = words.iter().skip(1).filter_map(|word| word.to_str()).find(|word| !word.starts_with('-'));
+    // Behind `-c` stands a host and no verb.
+    let of_flow = verb == Some("flow");
+    let of_other = !of_flow && verb.is_some_and(is_verb);
+    let tables: &[&[Row]] = match (of_flow, of_other) {
+        (true, _) => &[OF_FLOW, OF_PROGRAM],
+        (_, true) => &[],
+        _ => &[OF_PROGRAM],
+    };
+    let mut rows = tables.iter().flat_map(|table| table.iter());
+    rows.find(|(spellings, _)| spellings.contains(&option)).map(|(_, hint)| *hint)
+}
+
+fn is_verb(word: &str) -> bool {
+    use clap::CommandFactory as _;
+    crate::verbs::Cli::command().find_subcommand(word).is_some()
+}
+
+/// The document of a command line that could not be understood, where one is
+/// requested: the options were not read, so the words are looked at.
+pub fn requested_format(words: &[OsString]) -> Format {
+    let mut options = words.iter().skip(1).take_while(|word| *word != "--");
+    options
+        .find_map(|word| match word.to_str() {
+            Some("--json") => Some(Format::Json),
+            Some("--json-stream") => Some(Format::JsonStream),
+            _ => None,
+        })
+        .unwrap_or(Format::Human)
+}
+
+/// The error in one line, without the usage that follows it.
+pub fn document(error: &Error) -> ErrorDocument {
+    let text = error.to_string();
+    let said = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let said: Vec<&str> = said.filter(|line| !line.is_empty() && !line.starts_with("For more")).collect();
+    let message = said.join("; ");
+    let message = message.strip_prefix("error: ").unwrap_or(&message);
+    ErrorDocument::new(ExitCode::Usage, message.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::verbs::Cli;
+
+    fn shown(line: &str) -> String {
+        let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        let error = Cli::try_parse_from(&words).expect_err(line);
+        with_hint(error, &words).to_string()
+    }
+
+    /// First-use review E: each of them failed with "to pass '-R' as a value, use '-- -R'".
+    #[test]
+    fn every_letter_of_iperf3_says_what_to_write_here() {
+        for (option, wanted) in [
+            ("-R", "--direction reverse"),
+            ("--bidir", "--direction both"),
+            ("-u", "--protocol udp"),
+            ("-b 10G", "--pacing"),
+            ("-J", "--json"),
+            ("-p 5201", "--destination-port"),
+            ("-B 10.0.0.1", "--bind-address"),
+            ("--cport 5000", "--source-port"),
+            ("--cport=5000", "--source-port"),
+            ("-A 1,2", "--sender-cores"),
+            ("-Z", "--method zerocopy"),
+            ("-V", "leave it out"),
+            ("-M 1400", "--mss"),
+            ("-S 0xb8", "--dscp ef"),
+            ("-f g", "choose their unit"),
+            ("-k 100", "--bytes"),
+            ("--logfile out.txt", "redirect"),
+            ("-s", "clearstream serve"),
+            ("-c dtn2", "clearstream flow HOST"),
+        ] {
+            let text = shown(&format!("clearstream flow dtn2 {option}"));
+            assert!(text.contains(wanted), "{option}: {text}");
+            assert!(!text.contains("as a value"), "{option}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_command_line_of_iperf3_without_a_verb_is_led_to_one() {
+        assert!(shown("clearstream -s").contains("clearstream serve"));
+        assert!(shown("clearstream -c dtn2 -R").contains("clearstream flow HOST"));
+    }
+
+    /// Every option that a hint names is one of `flow`.
+    #[test]
+    fn hints_name_options_that_there_are() {
+        use clap::CommandFactory as _;
+        let mut command = Cli::command();
+        command.build();
+        let flow = command.find_subcommand("flow").expect("the verb");
+        let known: Vec<String> =
+            flow.get_arguments().filter_map(|arg| Some(format!("--{}", arg.get_long()?))).collect();
+        for (spellings, hint) in OF_FLOW {
+            let named = hint.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+            for option in named.filter(|word| word.starts_with("--")) {
+                assert!(known.iter().any(|one| one == option), "{spellings:?}: {option}");
+            }
+        }
+    }
+
+    #[test]
+    fn other_verbs_and_other_slips_keep_their_own_words() {
+        assert!(!shown("clearstream probe dtn2 -R").contains("--direction"));
+        assert!(shown("clearstream flow dtn2 --durations 3s").contains("--duration"));
+    }
+
+    #[test]
+    fn the_last_of_a_repeated_option_wins() {
+        let parsed = Cli::try_parse_from("clearstream flow dtn2 -t 5 -P 2 -t 20 --json --json".split(' '));
+        let text = format!("{:?}", parsed.expect("an alias adds options before those of the line"));
+        assert!(text.contains("duration: TimeSpan(20000000000)"), "{text}");
+    }
+
+    #[test]
+    fn an_error_is_one_line_for_programs() {
+        let error =
+            Cli::try_parse_from(["clearstream", "flow", "dtn2", "--window", "big"]).expect_err("no size");
+        let document = document(&error);
+        assert_eq!((document.exit_code, document.name.as_str()), (2, "usage"));
+        assert!(document.message.contains("512KiB") && !document.message.contains("Usage"), "{document:?}");
+        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
+        assert_eq!(requested_format(&words("clearstream flow -R --json")), Format::Json);
+        assert_eq!(requested_format(&words("clearstream lab exec a b -- x --json")), Format::Human);
+    }
+}
