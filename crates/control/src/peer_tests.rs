@@ -240,10 +240,12 @@ fn peer_that_replies(bytes: &[u8], stay: bool, reply: &[u8], skips_text: bool) -
             wait_for_request(&mut theirs);
             theirs.write_all(&reply).unwrap();
         }
-        if stay {
-            // Until the controller has gone.
-            let _ = theirs.read_to_end(&mut Vec::new());
+        if !stay {
+            // What was not read yet would make a close a reset.
+            let _ = theirs.shutdown(std::net::Shutdown::Write);
         }
+        // Until the controller has gone.
+        let _ = theirs.read_to_end(&mut Vec::new());
     });
     let transport = Transport { skips_text, ..Transport::unix(ours).unwrap() };
     Peer::open("dtn2".into(), transport, Duration::from_secs(1), Opening::default(), &mut |_| {
