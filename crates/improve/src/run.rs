@@ -111,6 +111,8 @@ pub fn run<B: Bench>(
         journals: Vec::new(),
         end: LoopEnd::NothingLeft,
         limit: None,
+        observed_bps: None,
+        next_step: None,
         notices: Vec::new(),
     };
     let until = bench.now() + options.budget;
@@ -131,6 +133,14 @@ const LOOKS: u32 = 2;
 /// The same where the limit is not known, or other processes hide it: that may
 /// pass.
 const LOOKS_UNKNOWN: u32 = 3;
+
+/// What would tell more, where the limit is not known.
+fn next_step(diagnosis: &Diagnosis) -> Option<String> {
+    match &diagnosis.primary {
+        Limit::Unknown { experiment, .. } => Some(experiment.question.clone()),
+        Limit::Found(_) => None,
+    }
+}
 
 /// Why no further diagnosis is made, after so many fruitless ones.
 fn end_of_looks(diagnosis: &Diagnosis, fruitless: u32) -> Option<LoopEnd> {
@@ -202,6 +212,8 @@ impl Loop<'_> {
             }
             on_event(Event::Diagnosed(&diagnosis));
             found.limit = Some(diagnosis.sentence());
+            found.observed_bps = Some(diagnosis.observed_bps).filter(|bps| *bps > 0.0);
+            found.next_step = next_step(&diagnosis);
             let mut tried_now = false;
             for candidate in candidates(state.bench, &diagnosis, &found.kept)? {
                 if tried.contains(&candidate.id) {

@@ -103,6 +103,9 @@ fn an_unknown_limit_is_looked_for_again_and_said() {
     let found = run(&mut model, &FlowConfig::default(), &options(), &stop, &mut |_| {}).unwrap();
     assert_eq!((found.end, model.diagnoses), (LoopEnd::LimitUnknown, 3));
     assert!(found.limit.unwrap().starts_with("not known"));
+    // What was measured, and what would tell more.
+    assert_eq!(found.observed_bps, Some(1e9));
+    assert!(found.next_step.is_some_and(|step| !step.is_empty()));
     // While there is time only.
     let mut model = Model { unknown: true, ..Model::new() };
     let short = Options { budget: Duration::from_secs(20), ..options() };

@@ -9,5 +9,5 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let file = arguments.first().map_or("improvement.html", String::as_str);
     let found = if arguments.len() > 1 { improvement::nothing() } else { improvement::loop_of_five() };
-    std::fs::write(file, clearstream_report::improvement_html(&found).unwrap()).unwrap();
+    std::fs::write(file, clearstream_report::improvement_html(&found, None).unwrap()).unwrap();
 }

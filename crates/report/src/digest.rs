@@ -1,6 +1,7 @@
 //! A record, read once: of every trial only the numbers that figures and
 //! tables need are kept, so that thousands of trials fit into little memory.
 
+use core::net::IpAddr;
 use std::collections::BTreeMap;
 
 use clearstream_record::Reader;
@@ -18,10 +19,13 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
-    ReportError,
+    Diagnose, ReportError,
     estimate::Estimate,
+    link,
+    notices::Notices,
     series::{self, Series},
     settings::Settings,
+    shortfall::{LineShare, Shortfall},
 };
 
 /// A flow trial, reduced.
@@ -45,6 +49,8 @@ pub(crate) struct FlowTrial {
     pub(crate) sender_core: Option<u32>,
     pub(crate) receiver_core: Option<u32>,
     pub(crate) discard: bool,
+    /// What the lab's delay lines did to it.
+    pub(crate) line: Option<LineShare>,
 }
 
 /// A trial with gateways.
@@ -84,6 +90,10 @@ pub(crate) struct ExperimentDigest {
     pub(crate) gateways: Vec<GatewayTrial>,
     pub(crate) measured: Vec<MeasuredTrial>,
     pub(crate) series: Vec<Series>,
+    /// Address that the first flow connected to.
+    pub(crate) server_address: Option<IpAddr>,
+    /// A plateau below what window and link allow.
+    pub(crate) shortfall: Option<Shortfall>,
 }
 
 /// A trial that could not be run.
@@ -93,15 +103,6 @@ pub(crate) struct FailedTrial {
     pub(crate) experiment: String,
     pub(crate) factors: BTreeMap<String, Value>,
     pub(crate) message: String,
-}
-
-/// A notice and how often it came.
-#[derive(Debug, Clone)]
-pub(crate) struct NoticeCount {
-    pub(crate) id: String,
-    pub(crate) message: String,
-    pub(crate) experiments: Vec<String>,
-    pub(crate) count: usize,
 }
 
 /// What the lab's delay lines did, over all trials.
@@ -127,7 +128,7 @@ pub(crate) struct Digest {
     pub(crate) server: HostReport,
     pub(crate) experiments: Vec<ExperimentDigest>,
     pub(crate) failures: Vec<FailedTrial>,
-    pub(crate) notices: Vec<NoticeCount>,
+    pub(crate) notices: Notices,
     pub(crate) settings: Settings,
     pub(crate) delay_lines: Option<DelayLines>,
     pub(crate) trial_count: usize,
@@ -190,6 +191,8 @@ impl ExperimentDigest {
             gateways: Vec::new(),
             measured: Vec::new(),
             series: Vec::new(),
+            server_address: None,
+            shortfall: None,
         }
     }
 
@@ -232,8 +235,8 @@ impl ExperimentDigest {
 }
 
 impl Digest {
-    /// Reads a record.
-    pub(crate) fn read(reader: &Reader) -> Result<Self, ReportError> {
+    /// Reads a record; `diagnose` explains a trial that needs it.
+    pub(crate) fn read(reader: &Reader, diagnose: Option<&Diagnose<'_>>) -> Result<Self, ReportError> {
         let run = reader.run().clone();
         let host = |role| run.host(role).cloned().unwrap_or_default();
         let mut digest = Self {
@@ -241,7 +244,7 @@ impl Digest {
             server: host("server"),
             experiments: run.study.experiments.iter().cloned().map(ExperimentDigest::new).collect(),
             failures: Vec::new(),
-            notices: Vec::new(),
+            notices: Notices::default(),
             settings: Settings::default(),
             delay_lines: None,
             trial_count: 0,
@@ -249,7 +252,7 @@ impl Digest {
             run,
         };
         for notice in digest.run.notices.clone() {
-            digest.note(&notice.id, &notice.message, "whole run");
+            digest.notices.add(&notice.id, &notice.message, "whole run", None);
         }
         for trial in reader.trials()? {
             digest.add(trial?)?;
@@ -259,6 +262,10 @@ impl Digest {
             experiment.series = series::read(experiment, reader)?;
         }
         digest.settings.name_all(digest.experiments.iter().filter(|e| !e.cells.is_empty()).count());
+        for index in 0..digest.experiments.len() {
+            let found = Shortfall::of(&digest, &digest.experiments[index], reader, diagnose)?;
+            digest.experiments[index].shortfall = found;
+        }
         Ok(digest)
     }
 
@@ -299,27 +306,6 @@ impl Digest {
         &mut self.experiments[index]
     }
 
-    fn note(&mut self, id: &str, message: &str, place: &str) {
-        // Its figures differ from trial to trial; the trials are counted instead.
-        if id == DELAY_LINE_LIMIT_NOTICE {
-            return;
-        }
-        match self.notices.iter_mut().find(|notice| notice.id == id && notice.message == message) {
-            Some(known) => {
-                known.count += 1;
-                if !known.experiments.iter().any(|name| name == place) {
-                    known.experiments.push(place.to_owned());
-                }
-            }
-            None => self.notices.push(NoticeCount {
-                id: id.to_owned(),
-                message: message.to_owned(),
-                experiments: vec![place.to_owned()],
-                count: 1,
-            }),
-        }
-    }
-
     fn add(&mut self, trial: TrialDocument) -> Result<(), ReportError> {
         self.trial_count += 1;
         for stats in &trial.delay_lines {
@@ -341,7 +327,10 @@ impl Digest {
             }
         };
         for notice in &outcome.notices {
-            self.note(&notice.id, &notice.message, &trial.experiment);
+            // Its figures differ from trial to trial; the trials are counted instead.
+            if notice.id != DELAY_LINE_LIMIT_NOTICE {
+                self.notices.add(&notice.id, &notice.message, &trial.experiment, Some(trial.trial));
+            }
         }
         if let Some(summary) = detail::<FlowSummary>(outcome, FLOW_SUMMARY_SCHEMA, trial.trial)? {
             self.add_flow(&trial, &summary);
@@ -375,6 +364,8 @@ impl Digest {
         }
         self.settings.add(&trial.experiment, summary);
         let experiment = self.experiment(&trial.experiment);
+        let remote = summary.client_settings.flows.first().and_then(|flow| link::address(&flow.remote));
+        experiment.server_address = experiment.server_address.or(remote);
         match experiment.cells.iter_mut().find(|cell| cell.number == trial.cell) {
             Some(cell) => cell.trials.push(reduced),
             None => experiment.cells.push(Cell {
@@ -433,6 +424,7 @@ impl FlowTrial {
             sender_core: first(&asked.sender_cores).or(seen.and_then(|cores| cores.1)),
             receiver_core: first(&asked.receiver_cores).or(seen.and_then(|cores| cores.2)),
             discard: asked.receive == ReceiveMethod::Discard,
+            line: LineShare::of(&document.delay_lines),
         }
     }
 }

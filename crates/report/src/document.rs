@@ -15,6 +15,7 @@ use crate::{
         cost, delay, effects, gateways, goodput, live, matrix, metric, row, staircase, throughput, window,
     },
     format::{bytes, join, level_of, rate, time},
+    link,
     machine::{self, Marks},
     settings::SettingRow,
     summary::{self, Headline},
@@ -27,7 +28,11 @@ pub(crate) struct Document {
     pub(crate) about: String,
     /// Hosts, date, mode: one line under the title.
     pub(crate) subtitle: String,
+    /// Said of a run that crossed no network, above everything else.
+    pub(crate) band: Option<String>,
     pub(crate) headlines: Vec<Headline>,
+    /// One per experiment, a plateau below the model first.
+    pub(crate) findings: Vec<Finding>,
     pub(crate) trust: Vec<String>,
     pub(crate) sections: Vec<Section>,
     pub(crate) settings: Vec<SettingRow>,
@@ -36,6 +41,16 @@ pub(crate) struct Document {
     pub(crate) missing: Table,
     pub(crate) provenance: Vec<Fact>,
     pub(crate) program_version: String,
+}
+
+/// What was found in an experiment.
+#[derive(Debug, Serialize)]
+pub(crate) struct Finding {
+    pub(crate) figure: String,
+    pub(crate) title: String,
+    pub(crate) text: String,
+    /// Goodput stays below what window and link allow.
+    pub(crate) short: bool,
 }
 
 /// One experiment, or the hosts.
@@ -75,20 +90,50 @@ impl Document {
             .collect();
         sections.push(hosts(digest));
         Self {
-            title: run.study.title.clone(),
+            title: format!("{}{}", run.study.title, link::title_suffix(digest)),
+            band: link::band(digest),
+            findings: findings(digest, &sections),
             about: run.study.about.clone(),
             subtitle: format!("{ends}{lab} \u{b7} {} run of {}", run.mode, run.started),
             headlines: summary::headlines(digest),
             trust: summary::trust(digest),
             sections,
             settings: digest.settings.rows(),
-            notices: notices(digest),
+            notices: digest.notices.table(digest.trial_count),
             failures: failures(digest),
             missing: missing(digest),
             provenance: provenance(digest),
             program_version: run.program_version.clone(),
         }
     }
+}
+
+/// What the first figure of each experiment says.
+fn findings(digest: &Digest, sections: &[Section]) -> Vec<Finding> {
+    let short: Vec<String> = digest
+        .experiments
+        .iter()
+        .filter(|experiment| experiment.shortfall.is_some())
+        .map(section_id)
+        .collect();
+    let mut all: Vec<Finding> = sections
+        .iter()
+        .filter_map(|section| {
+            let figure = section.figures.first()?;
+            Some(Finding {
+                figure: figure.id.clone(),
+                title: section.title.clone(),
+                text: figure.finding.clone(),
+                short: short.contains(&section.id),
+            })
+        })
+        .collect();
+    all.sort_by_key(|finding| !finding.short);
+    all
+}
+
+fn section_id(experiment: &ExperimentDigest) -> String {
+    identifier(&[&experiment.spec.name]).replacen("figure", "section", 1)
 }
 
 fn section(digest: &Digest, experiment: &ExperimentDigest) -> Section {
@@ -132,9 +177,9 @@ fn section(digest: &Digest, experiment: &ExperimentDigest) -> Section {
         n => format!("No trial of this experiment succeeded; {n} failed (see the failed trials below)."),
     });
     Section {
-        id: identifier(&[&experiment.spec.name]).replacen("figure", "section", 1),
+        id: section_id(experiment),
         title: experiment.spec.title.clone(),
-        about: String::new(),
+        about: format!("Measured over {}.", link::path(digest, experiment)),
         figures,
         absent,
     }
@@ -238,20 +283,6 @@ fn picture(host: &HostReport, role: &str, (name, role_text): (&str, &str), marks
     }
 }
 
-fn notices(digest: &Digest) -> Table {
-    let mut table =
-        Table::new("Lost capabilities and things to know", &["Notice", "What was seen", "Where", "#Times"]);
-    for notice in &digest.notices {
-        table.push(vec![
-            notice.id.clone(),
-            notice.message.clone(),
-            notice.experiments.join(", "),
-            notice.count.to_string(),
-        ]);
-    }
-    table
-}
-
 fn failures(digest: &Digest) -> Table {
     let mut table = Table::new("Trials that could not be run", &["Trial", "Experiment", "Levels", "Why"]);
     for failure in &digest.failures {
@@ -267,8 +298,7 @@ fn failures(digest: &Digest) -> Table {
 }
 
 fn missing(digest: &Digest) -> Table {
-    let mut table =
-        Table::new("Parts of the hosts that could not be read", &["Host", "Part", "Source", "Why"]);
+    let mut table = Table::new("Not available from the hosts", &["Host", "Part", "Source", "Why"]);
     for host in [&digest.client, &digest.server] {
         for part in &host.missing {
             table.push(vec![host.name.clone(), part.part.clone(), part.source.clone(), part.reason.clone()]);
@@ -335,7 +365,8 @@ fn switch_text(switch: &LabSwitch) -> String {
     format!("{}: {}, MTU {}", switch.name, join(&hosts), switch.mtu)
 }
 
-fn host_text(host: &HostReport) -> String {
+/// Processor, kernel, limits and interfaces of a host in one line.
+pub(crate) fn host_text(host: &HostReport) -> String {
     let mut parts = vec![host.name.clone()];
     parts.extend(host.cpu_model.clone());
     parts.extend(host.kernel.release.as_ref().map(|release| format!("Linux {release}")));

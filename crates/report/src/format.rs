@@ -15,9 +15,19 @@ pub(crate) fn number(value: f64) -> String {
     if text.trim_start_matches('-').chars().all(|c| c == '0' || c == '.') { "0".to_owned() } else { text }
 }
 
+/// Three significant digits, below one too: `0.109`.
+pub(crate) fn significant(value: f64) -> String {
+    let size = value.abs();
+    if !value.is_finite() || !(1e-6..0.9995).contains(&size) {
+        return number(value);
+    }
+    let decimals = (2.0 - size.log10().floor()) as usize;
+    format!("{value:.decimals$}")
+}
+
 /// Gb/s without the unit, for columns and cells.
 pub(crate) fn gbps(bps: f64) -> String {
-    number(bps / 1e9)
+    significant(bps / 1e9)
 }
 
 /// Computed bytes, as [`human::bytes`] shows them.
@@ -112,6 +122,16 @@ mod tests {
         assert_eq!(signed_percent(-0.000001), "0 %");
         assert_eq!(number(-0.001), "0");
         assert_eq!(number(f64::NAN), "not a number");
+    }
+
+    #[test]
+    fn small_numbers_keep_three_digits() {
+        assert_eq!(
+            [0.109_4, 0.030_91, 0.999_6, 1.0, 0.0].map(significant),
+            ["0.109", "0.0309", "1.00", "1.00", "0"]
+        );
+        assert_eq!([gbps(109e6), gbps(100e6), gbps(91e6)], ["0.109", "0.100", "0.0910"]);
+        assert_eq!(significant(f64::NAN), "not a number");
     }
 
     #[test]

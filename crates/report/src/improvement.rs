@@ -3,18 +3,20 @@
 
 mod changes;
 mod figure;
+mod price;
 mod runs;
 mod words;
 
 use clearstream_schema::{
     flow::Direction,
+    host::HostReport,
     improvement::{Improvement, LoopEnd, Runs, TriedStep, Verdict},
 };
 use clearstream_stats::{false_discovery_adjusted, paired_ratio};
 use serde::Serialize;
 
 use crate::{
-    document::Fact,
+    document::{Fact, host_text},
     estimate::Estimate,
     figure::{Figure, Table},
     format::{count, number, range, rate},
@@ -28,6 +30,20 @@ const UNTRIED: &str = "no change that a program can make was found to be worth a
 /// Where the cards lead: the drawing of all changes.
 const FIGURE: &str = "figure-steps";
 
+/// Why nothing was tried although there was time, where the limit is not known.
+const NOT_IDENTIFIED: &str = "bottleneck not identified, so nothing was tried";
+
+/// When, by which program and on which hosts a loop was run.
+#[derive(Debug, Clone, Default)]
+pub struct Made {
+    /// Start, RFC 3339 in UTC.
+    pub started: String,
+    /// Version of the program.
+    pub program_version: String,
+    /// Role (`Client`, `Server`) and what the host is.
+    pub hosts: Vec<(String, HostReport)>,
+}
+
 /// Everything that the page says.
 #[derive(Debug, Serialize)]
 pub(crate) struct Document {
@@ -35,6 +51,9 @@ pub(crate) struct Document {
     subtitle: String,
     headlines: Vec<Headline>,
     limit: Option<String>,
+    /// What would tell more where the limit is not known.
+    next_step: Option<String>,
+    price: Option<String>,
     trust: Vec<String>,
     figure: Option<Figure>,
     options: Table,
@@ -66,7 +85,7 @@ struct Step {
 
 impl Document {
     /// Composes the page.
-    pub(crate) fn of(found: &Improvement) -> Self {
+    pub(crate) fn of(found: &Improvement, made: Option<&Made>) -> Self {
         let mut notices = Table::new("Things to know", &["Notice", "What was seen"]);
         for notice in &found.notices {
             notices.push(vec![notice.id.clone(), notice.message.clone()]);
@@ -76,6 +95,8 @@ impl Document {
             subtitle: subtitle(found),
             headlines: headlines(found),
             limit: found.limit.clone().filter(|limit| !limit.is_empty()),
+            next_step: found.next_step.clone().filter(|step| !step.is_empty()),
+            price: price::sentence(found),
             trust: trust(found),
             figure: figure::figure(found, FIGURE),
             options: changes::options(found),
@@ -85,7 +106,7 @@ impl Document {
             ends: (ends_are(found) == Ends::Confirmed)
                 .then(|| runs::table("Everything that was kept", &found.before, &found.after)),
             notices,
-            provenance: provenance(found),
+            provenance: provenance(found, made),
         }
     }
 }
@@ -150,6 +171,7 @@ fn subtitle(found: &Improvement) -> String {
     }
     parts.push(match found.end {
         LoopEnd::NothingLeft if found.steps.is_empty() => UNTRIED.to_owned(),
+        LoopEnd::LimitUnknown if found.steps.is_empty() => NOT_IDENTIFIED.to_owned(),
         end => end_text(end).to_owned(),
     });
     parts.join(" \u{b7} ")
@@ -160,7 +182,7 @@ fn end_text(end: LoopEnd) -> &'static str {
         LoopEnd::NothingLeft => "nothing was left to try",
         LoopEnd::LimitUnknown => "nothing was left to try, and what limits the path could not be found out",
         LoopEnd::TimeOver => "the time was over before everything was tried",
-        LoopEnd::Stopped => "stopped by hand, the change in test was taken back",
+        LoopEnd::Stopped => "stopped by hand, the change in test was rolled back",
     }
 }
 
@@ -195,7 +217,7 @@ fn ends_are(found: &Improvement) -> Ends {
 /// Before, now, and the gain with how sure it is.
 fn headlines(found: &Improvement) -> Vec<Headline> {
     let ends = Estimate::of(&found.before.goodput_bps).zip(Estimate::of(&found.after.goodput_bps));
-    let Some((before, after)) = ends else { return Vec::new() };
+    let Some((before, after)) = ends else { return observed(found).into_iter().collect() };
     let nothing = kept(found).next().is_none();
     let card = |label: &str, estimate: Estimate, detail: &str| Headline {
         label: label.to_owned(),
@@ -203,6 +225,8 @@ fn headlines(found: &Improvement) -> Vec<Headline> {
         sure: estimate.how_sure(rate),
         detail: detail.to_owned(),
         published: None,
+        path: None,
+        proven: true,
         figure: FIGURE.to_owned(),
     };
     let now = if nothing {
@@ -211,7 +235,7 @@ fn headlines(found: &Improvement) -> Vec<Headline> {
         ("Goodput now", "With everything that was kept.")
     };
     vec![
-        card("Goodput before", before, "The flow as asked for, on the hosts as they were."),
+        card("Goodput before", before, "The requested flow, on the hosts as they were."),
         card(now.0, after, now.1),
         gain(found, (before, after), nothing),
     ]
@@ -239,8 +263,25 @@ fn gain(found: &Improvement, (before, after): (Estimate, Estimate), nothing: boo
         sure: format!("ratio of the medians {}, {interval}{p}", number(ratio)),
         detail: detail.to_owned(),
         published: None,
+        path: None,
+        proven: true,
         figure: FIGURE.to_owned(),
     }
+}
+
+/// Goodput of the diagnosis, where no change was measured.
+fn observed(found: &Improvement) -> Option<Headline> {
+    let bps = found.observed_bps.filter(|bps| bps.is_finite() && *bps > 0.0)?;
+    Some(Headline {
+        label: "Goodput measured".to_owned(),
+        value: rate(bps),
+        sure: "one flow of the diagnosis, no interval".to_owned(),
+        detail: "The requested flow, on the hosts as they are.".to_owned(),
+        published: None,
+        path: None,
+        proven: true,
+        figure: "provenance".to_owned(),
+    })
 }
 
 /// Probability by chance of runs that were made in pairs.
@@ -317,14 +358,34 @@ fn many_tests(found: &Improvement) -> Option<String> {
     })
 }
 
-fn provenance(found: &Improvement) -> Vec<Fact> {
+fn provenance(found: &Improvement, made: Option<&Made>) -> Vec<Fact> {
     let fact = |name: &str, value: String| Fact { name: name.to_owned(), value };
-    vec![
+    let mut facts = Vec::new();
+    if let Some(made) = made {
+        facts.push(fact("Started", made.started.clone()));
+        facts.push(fact("Program", format!("clearstream {}", made.program_version)));
+        facts.extend(made.hosts.iter().map(|(role, host)| fact(role, host_text(host))));
+    }
+    facts.extend([
         fact("Client", found.client.clone()),
         fact("Server", found.server.clone()),
         fact("Path", path(found)),
-        fact("Flow as asked for", changes::asked_for(&found.requested)),
+        fact("Requested flow", changes::asked_for(&found.requested)),
+        fact(
+            "Rule and seed",
+            format!(
+                "{} per change, looked at {}, gains below {} do not matter; seed {}",
+                count(found.rule.pair_count as usize, "pair"),
+                match found.rule.look_count {
+                    1 => "once".to_owned(),
+                    looks => format!("{looks} times at most"),
+                },
+                crate::format::percent(found.rule.threshold_ratio),
+                found.rule.seed
+            ),
+        ),
         fact("Ended because", end_text(found.end).to_owned()),
         fact("Document", format!("{}, version {}", found.schema, found.version)),
-    ]
+    ]);
+    facts
 }

@@ -14,12 +14,16 @@ mod estimate;
 mod figure;
 mod figures;
 mod format;
+mod history;
 mod improvement;
+mod link;
 mod machine;
 mod markdown;
+mod notices;
 mod page;
 mod series;
 mod settings;
+mod shortfall;
 mod summary;
 mod svg;
 #[cfg(test)]
@@ -27,9 +31,14 @@ mod svg;
 mod synthetic;
 
 use clearstream_record::{Reader, RecordError};
-use clearstream_schema::improvement::Improvement;
+use clearstream_schema::{diagnosis::Diagnosis, improvement::Improvement};
 
+pub use improvement::Made;
 pub use machine::machine_svg;
+
+/// Explains a trial of a record by its number: what `clearstream diagnose --from RUN --trial N`
+/// says. A report asks for it where goodput stays below what window and link allow.
+pub type Diagnose<'a> = dyn Fn(&Reader, u32) -> Result<Diagnosis, String> + 'a;
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
@@ -53,39 +62,99 @@ pub enum ReportError {
     Page(#[source] minijinja::Error),
 }
 
+/// A record, read once, and everything that can be written about it.
+#[derive(Debug)]
+pub struct Report {
+    digest: digest::Digest,
+}
+
+impl Report {
+    /// Reads a record.
+    ///
+    /// # Errors
+    /// When a file of it cannot be read, or a trial's document is not of its format.
+    pub fn of(reader: &Reader) -> Result<Self, ReportError> {
+        Ok(Self { digest: digest::Digest::read(reader, None)? })
+    }
+
+    /// Reads a record, with the diagnosis of the trials that need one.
+    ///
+    /// # Errors
+    /// As [`Report::of`]; a diagnosis that fails is said in the report.
+    pub fn diagnosed(reader: &Reader, diagnose: &Diagnose<'_>) -> Result<Self, ReportError> {
+        Ok(Self { digest: digest::Digest::read(reader, Some(diagnose))? })
+    }
+
+    /// One self-contained HTML file with SVG figures.
+    ///
+    /// # Errors
+    /// [`ReportError::Page`], a fault of this program.
+    pub fn html(&self) -> Result<String, ReportError> {
+        page::render(&document::Document::of(&self.digest))
+    }
+
+    /// Markdown: summary, findings and tables, without drawings.
+    pub fn markdown(&self) -> String {
+        markdown::render(&document::Document::of(&self.digest))
+    }
+
+    /// The numbers at the head of the report, one line each: what it is, the
+    /// number with its unit, how sure it is, and which link it is of.
+    pub fn headlines(&self) -> Vec<String> {
+        let line = |headline: summary::Headline| {
+            let path = headline.path.map_or_else(String::new, |path| format!(", {path}"));
+            format!("{}: {} ({}){path}", headline.label, headline.value, headline.sure)
+        };
+        summary::headlines(&self.digest).into_iter().map(line).collect()
+    }
+}
+
 /// The report as one self-contained HTML file with SVG figures.
+///
+/// # Errors
+/// As [`Report::of`] and [`Report::html`].
 pub fn html(reader: &Reader) -> Result<String, ReportError> {
-    page::render(&document(reader)?)
+    Report::of(reader)?.html()
+}
+
+/// Several runs side by side over their dates, as one self-contained HTML file: a
+/// small drawing per cell that at least two of them measured.
+///
+/// # Errors
+/// When a record cannot be read, or [`ReportError::Page`].
+pub fn history_html(readers: &[Reader]) -> Result<String, ReportError> {
+    let digests: Result<Vec<_>, _> =
+        readers.iter().map(|reader| digest::Digest::read(reader, None)).collect();
+    page::render_history(&history::Document::of(&digests?))
 }
 
 /// What a closed loop tried on a path, as one self-contained HTML file: goodput
-/// before and now, every change with its runs, and how what was kept is taken back.
+/// before and now, every change with its runs, and how what was kept is restored.
+/// `made` is when, by which program and on which hosts, where that is known.
 ///
 /// # Errors
 /// [`ReportError::Page`], a fault of this program: any document gives a page.
-pub fn improvement_html(found: &Improvement) -> Result<String, ReportError> {
-    page::render_improvement(&improvement::Document::of(found))
+pub fn improvement_html(found: &Improvement, made: Option<&Made>) -> Result<String, ReportError> {
+    page::render_improvement(&improvement::Document::of(found, made))
 }
 
 /// The report as Markdown: summary, findings and tables, without drawings.
+///
+/// # Errors
+/// As [`Report::of`].
 pub fn markdown(reader: &Reader) -> Result<String, ReportError> {
-    Ok(markdown::render(&document(reader)?))
+    Ok(Report::of(reader)?.markdown())
 }
 
-/// The numbers at the head of the report, one line each: what it is, the
-/// number with its unit, and how sure it is.
+/// The numbers at the head of the report, one line each.
+///
+/// # Errors
+/// As [`Report::of`].
 pub fn headlines(reader: &Reader) -> Result<Vec<String>, ReportError> {
-    let digest = digest::Digest::read(reader)?;
-    let line =
-        |headline: summary::Headline| format!("{}: {} ({})", headline.label, headline.value, headline.sure);
-    Ok(summary::headlines(&digest).into_iter().map(line).collect())
+    Ok(Report::of(reader)?.headlines())
 }
 
 /// One line per trial, units in the column names (RFC 4180).
 pub fn csv(reader: &Reader) -> Result<String, ReportError> {
     csv::render(reader)
-}
-
-fn document(reader: &Reader) -> Result<document::Document, ReportError> {
-    Ok(document::Document::of(&digest::Digest::read(reader)?))
 }

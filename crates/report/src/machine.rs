@@ -49,11 +49,16 @@ pub fn machine_svg(host: &HostReport) -> String {
     svg.height += 24.0;
     let mut svg = svg.framed(MARGIN, HEADING);
     let room = svg.width - 2.0 * MARGIN;
-    svg.text(MARGIN, MARGIN + 14.0, "host-name start", &fitted(&host.name, room));
+    svg.text(MARGIN, MARGIN + 14.0, "host-name start", &fitted(name(host), room));
     if let Some(model) = &host.cpu_model {
         svg.text(MARGIN, MARGIN + 32.0, "note start", &fitted(model, room));
     }
-    svg.finish("machine", &format!("Host {}", host.name), &description(host), Some(STYLE))
+    svg.finish("machine", &format!("Host {}", name(host)), &description(host), Some(STYLE))
+}
+
+/// Its name; a captured host has none unless it was kept.
+fn name(host: &HostReport) -> &str {
+    if host.name.is_empty() { "host without a name (captured)" } else { &host.name }
 }
 
 fn swatch(svg: &mut Svg, x: f64, y: f64, class: &str) {
@@ -66,7 +71,7 @@ pub(crate) fn description(host: &HostReport) -> String {
     let count = |n: usize, noun| crate::format::count(n, noun);
     let mut text = format!(
         "{}: {}, {}, {}",
-        host.name,
+        name(host),
         count(host.packages.len(), "package"),
         count(host.nodes.len(), "NUMA node"),
         count(host.processing_units.len(), "processing unit"),
@@ -77,7 +82,7 @@ pub(crate) fn description(host: &HostReport) -> String {
     }
     for nic in host.nics.iter().filter(|nic| nic.pci_address.is_some()) {
         let at = nic.node.map_or_else(
-            || ", node not told by the firmware".to_owned(),
+            || ", NUMA node unknown (firmware reports -1)".to_owned(),
             |node| {
                 let far: Vec<String> = host
                     .nodes
@@ -105,13 +110,13 @@ pub(crate) fn description(host: &HostReport) -> String {
 pub(crate) fn legend(host: &HostReport, marks: Marks) -> Vec<LegendItem> {
     let mut items = Vec::new();
     let hops = layout::hops_by_node(host);
-    if let Some((nic, hops)) = &hops {
+    if let Some((nics, hops)) = &hops {
         let mut seen: Vec<u32> = hops.values().copied().collect();
         seen.sort_unstable();
         seen.dedup();
         for hop in seen {
             let label = match hop {
-                0 => format!("on the node of {nic}"),
+                0 => format!("on the node of {nics}"),
                 hop => format!("{} away", crate::format::count(hop as usize, "hop")),
             };
             items.push(LegendItem::new(format!("box hop{}", hop.min(3)), label));
@@ -193,6 +198,22 @@ mod tests {
         assert!(text.contains("data-tip=\"node 2 to node 5: 16\""));
         assert_eq!(text.matches("data-tip=\"node ").count(), 64);
         assert!(text.contains("prefers-color-scheme: dark"));
+    }
+
+    #[test]
+    fn distances_are_to_the_nearest_of_all_cards_and_a_captured_host_has_a_heading() {
+        let mut host = nehalem("");
+        let mut second = host.nics.iter().find(|nic| nic.pci_address.is_some()).unwrap().clone();
+        (second.name, second.node, second.hops) = ("eth9".to_owned(), Some(0), vec![0, 1]);
+        second.pci_address = Some("0000:06:00.0".to_owned());
+        host.nics.push(second);
+        let (names, hops) = layout::hops_by_node(&host).unwrap();
+        assert_eq!(names, "eth2 or eth9");
+        assert!(hops.values().all(|hop| *hop == 0), "one card at each node: {hops:?}");
+        let text = machine_svg(&host);
+        assert!(
+            text.contains("host without a name (captured)") && text.contains("on the node of eth2 or eth9")
+        );
     }
 
     #[test]

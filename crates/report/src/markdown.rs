@@ -8,6 +8,9 @@ use crate::{
 /// The report as Markdown.
 pub(crate) fn render(document: &Document) -> String {
     let mut out = format!("# {}\n\n{}\n\n", text(&document.title), text(&document.subtitle));
+    if let Some(band) = &document.band {
+        out.push_str(&format!("> **{}**\n\n", text(band)));
+    }
     if !document.about.is_empty() {
         out.push_str(&format!("{}\n\n", text(&document.about)));
     }
@@ -20,10 +23,20 @@ pub(crate) fn render(document: &Document) -> String {
             text(&headline.sure),
             text(&headline.detail)
         ));
+        if let Some(path) = &headline.path {
+            out.push_str(&format!(" Over {}.", text(path)));
+        }
         if let Some(published) = &headline.published {
             out.push_str(&format!(" *{}*", text(published)));
         }
         out.push('\n');
+    }
+    for finding in document.findings.iter().filter(|finding| finding.short) {
+        out.push_str(&format!(
+            "\n### First finding\n\n**{}**: {}\n",
+            text(&finding.title),
+            text(&finding.text)
+        ));
     }
     out.push_str("\n### How sure this is\n\n");
     for line in &document.trust {
@@ -32,9 +45,9 @@ pub(crate) fn render(document: &Document) -> String {
     for part in &document.sections {
         section(&mut out, part);
     }
-    out.push_str("\n## Settings: asked for and in force\n");
+    out.push_str("\n## Settings: requested and effective\n");
     out.push_str(
-        "\n| Setting | Asked for | In force, sender | In force, receiver | Trials | Experiments |\n",
+        "\n| Setting | Requested | Effective, sender | Effective, receiver | Trials | Experiments |\n",
     );
     out.push_str("|---|---|---|---|---:|---|\n");
     for row in &document.settings {
@@ -50,8 +63,8 @@ pub(crate) fn render(document: &Document) -> String {
         ));
     }
     for (title, data) in [
-        ("Lost capabilities and notices", &document.notices),
-        ("Parts of the hosts that could not be read", &document.missing),
+        ("Warnings", &document.notices),
+        ("Not available from the hosts", &document.missing),
         ("Failed trials", &document.failures),
     ] {
         out.push_str(&format!("\n## {title}\n\n"));
@@ -61,7 +74,7 @@ pub(crate) fn render(document: &Document) -> String {
             table(&mut out, data);
         }
     }
-    out.push_str("\n## Where this comes from\n\n");
+    out.push_str("\n## Provenance\n\n");
     for fact in &document.provenance {
         out.push_str(&format!("- {}: {}\n", text(&fact.name), text(&fact.value)));
     }

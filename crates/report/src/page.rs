@@ -4,10 +4,11 @@
 use minijinja::{AutoEscape, Environment, UndefinedBehavior, context, syntax::SyntaxConfig, value::Serde};
 use serde::Serialize;
 
-use crate::{ReportError, document::Document, improvement};
+use crate::{ReportError, document::Document, history, improvement};
 
 const MACROS: &str = include_str!("page/macros.html");
 const REPORT: &str = include_str!("page/page.html");
+const HISTORY: &str = include_str!("page/history.html");
 const IMPROVEMENT: &str = include_str!("page/improvement.html");
 const STYLE: &str = include_str!("page/style.css");
 const IMPROVEMENT_STYLE: &str = include_str!("page/improvement.css");
@@ -28,6 +29,11 @@ fn unbroken(text: String) -> String {
 /// The page of a run.
 pub(crate) fn render(document: &Document) -> Result<String, ReportError> {
     filled(REPORT, document, STYLE).map_err(ReportError::Page)
+}
+
+/// The page of several runs.
+pub(crate) fn render_history(document: &history::Document) -> Result<String, ReportError> {
+    filled(HISTORY, document, STYLE).map_err(ReportError::Page)
 }
 
 /// The page of a closed loop.

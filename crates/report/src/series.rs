@@ -15,7 +15,7 @@ use crate::{
     digest::{ExperimentDigest, FlowTrial},
 };
 
-/// At most so many repetitions of one cell are drawn.
+/// At most so many repetitions of one cell are drawn; all are read.
 const DRAWN_REPETITIONS: usize = 4;
 
 /// Seconds and bits per second.
@@ -28,8 +28,10 @@ pub(crate) struct Series {
     pub(crate) cell: u32,
     /// The repetition nearest to the cell's median: the strong line.
     pub(crate) typical: bool,
-    /// Goodput of all flows.
+    /// Goodput of all flows; empty where it is not drawn.
     pub(crate) goodput: Points,
+    /// Of all samples after the warm-up, also where they are not drawn.
+    pub(crate) counted: Counted,
     /// Goodput of the bursty flows alone, where there are any.
     pub(crate) bursts: Points,
     /// Where the warm-up ends.
@@ -48,35 +50,55 @@ pub(crate) struct InterfaceSeries {
     pub(crate) received: Points,
 }
 
-/// CPU time of the whole host per kind, warm-up excluded, and the bytes it went for.
+/// Goodput of the samples after the warm-up.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Counted {
+    pub(crate) count: usize,
+    pub(crate) lowest_bps: f64,
+    pub(crate) highest_bps: f64,
+    sum_bps: f64,
+}
+
+impl Counted {
+    fn add(&mut self, bps: f64) {
+        self.lowest_bps = if self.count == 0 { bps } else { self.lowest_bps.min(bps) };
+        self.highest_bps = self.highest_bps.max(bps);
+        self.sum_bps += bps;
+        self.count += 1;
+    }
+
+    pub(crate) fn mean_bps(&self) -> f64 {
+        self.sum_bps / self.count.max(1) as f64
+    }
+}
+
+/// CPU time of both sides without the warm-up, and the bytes that were received in it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct CpuSplit {
-    pub(crate) client: Kinds,
-    pub(crate) server: Kinds,
+    pub(crate) client: SideCpu,
+    pub(crate) server: SideCpu,
     pub(crate) received_bytes: f64,
 }
 
-/// Nanoseconds in user, system and interrupt (soft and hard) mode.
+/// Nanoseconds of CPU time of one side.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Kinds {
-    pub(crate) user_ns: f64,
-    pub(crate) system_ns: f64,
+pub(crate) struct SideCpu {
+    /// The flow's threads.
+    pub(crate) thread_ns: f64,
+    /// Interrupts of the whole host, soft and hard.
     pub(crate) softirq_ns: f64,
+    /// Everything of the whole host but idle time.
+    pub(crate) busy_ns: f64,
 }
 
-impl Kinds {
+impl SideCpu {
     fn add(&mut self, side: &SideInterval) {
+        self.thread_ns += side.thread_cpu_ns as f64;
         for core in &side.cores {
-            self.user_ns += core.user_ns as f64;
-            self.system_ns += core.system_ns as f64;
-            self.softirq_ns += (core.softirq_ns + core.irq_ns) as f64;
+            let softirq = (core.softirq_ns + core.irq_ns) as f64;
+            self.softirq_ns += softirq;
+            self.busy_ns += (core.user_ns + core.system_ns) as f64 + softirq;
         }
-    }
-
-    /// CPU seconds per 10^9 bytes, in the order user, system, softirq.
-    pub(crate) fn seconds_per_gb(&self, received_bytes: f64) -> [f64; 3] {
-        // ns / byte is s / 10^9 bytes.
-        [self.user_ns, self.system_ns, self.softirq_ns].map(|ns| ns / received_bytes)
     }
 }
 
@@ -90,7 +112,7 @@ pub(crate) fn read(experiment: &ExperimentDigest, reader: &Reader) -> Result<Vec
         let typical = cell.typical().map(|trial| trial.trial);
         let rest = cell.trials.iter().filter(|trial| Some(trial.trial) != typical);
         let first = cell.trials.iter().filter(|trial| Some(trial.trial) == typical);
-        for trial in first.chain(rest).take(DRAWN_REPETITIONS) {
+        for (index, trial) in first.chain(rest).enumerate() {
             if trial.samples.is_none() {
                 continue;
             }
@@ -104,8 +126,14 @@ pub(crate) fn read(experiment: &ExperimentDigest, reader: &Reader) -> Result<Vec
             for interval in reader.samples::<Interval>(&stub(trial))? {
                 series.add(trial, &interval?, &mut interfaces);
             }
-            series.interfaces = interfaces.into_values().collect();
-            if !series.goodput.is_empty() {
+            let measured = !series.goodput.is_empty();
+            if index < DRAWN_REPETITIONS {
+                series.interfaces = interfaces.into_values().collect();
+            } else {
+                // Thousands of trials must fit into little memory.
+                (series.goodput, series.bursts) = (Vec::new(), Vec::new());
+            }
+            if measured {
                 all.push(series);
             }
         }
@@ -164,6 +192,7 @@ impl Series {
         if interval.warm_up {
             self.warm_up_seconds = self.warm_up_seconds.max(client.end_ns.max(server.end_ns) as f64 / 1e9);
         } else {
+            self.counted.add(interval.goodput_bps);
             self.cpu.client.add(client);
             self.cpu.server.add(server);
             let length_ns = receiver.end_ns.saturating_sub(receiver.start_ns) as f64;

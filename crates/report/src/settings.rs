@@ -195,20 +195,8 @@ fn rows_of(summary: &FlowSummary, sender: &SocketSettings, receiver: &SocketSett
             None,
             Some(bytes(receiver.receive_low_water_bytes as f64)),
         ),
-        same(
-            "sender core",
-            first(&asked.sender_cores),
-            "scheduler's choice",
-            pinned(sender.pinned_core),
-            None,
-        ),
-        same(
-            "receiver core",
-            first(&asked.receiver_cores),
-            "scheduler's choice",
-            None,
-            pinned(receiver.pinned_core),
-        ),
+        same("sender CPU", first(&asked.sender_cores), "not pinned", pinned(sender.pinned_core), None),
+        same("receiver CPU", first(&asked.receiver_cores), "not pinned", None, pinned(receiver.pinned_core)),
         same(
             "memory node",
             asked.memory_node.map(|node| node.to_string()),
@@ -287,7 +275,7 @@ mod tests {
             settings.add("matrix", &one);
         }
         let rows = settings.rows();
-        let cores = row(&rows, "sender core");
+        let cores = row(&rows, "sender CPU");
         assert_eq!(cores.len(), 2);
         assert!(cores[0].differs && cores[0].asked == "5" && cores[0].sender == "6");
         assert_eq!((cores[1].asked.as_str(), cores[1].trial_count), ("47 values", 47));

@@ -6,10 +6,11 @@ use serde::Serialize;
 
 use crate::{
     digest::{Cell, Digest, ExperimentDigest},
-    estimate::{Estimate, chosen, median},
+    estimate::{Estimate, change, chosen, median},
     figure::{identifier, published_range},
     figures::{effects, gateways, goodput::belongs, interrupt::ReaderPlace, window::WindowModel},
     format::{bytes, count, percent, range, rate, time},
+    link,
 };
 
 /// Cards at the head of the report.
@@ -28,26 +29,54 @@ pub(crate) struct Headline {
     pub(crate) detail: String,
     /// What others published about it.
     pub(crate) published: Option<String>,
+    /// Link or hosts that it was measured over; absent where the whole page is about one path.
+    pub(crate) path: Option<String>,
+    /// It may be read as a result; false for an effect that is within chance.
+    pub(crate) proven: bool,
     /// Figure that shows it.
     pub(crate) figure: String,
 }
 
-/// The first three of: failing gateway, gateways against one, single flow, window model, interrupt core, more flows,
-/// round trip.
+/// The first three of: plateau below the model, failing gateway, gateways against one, single flow,
+/// window model, interrupt core, more flows, round trip. An effect that is not proven comes after
+/// all others and is called so.
 pub(crate) fn headlines(digest: &Digest) -> Vec<Headline> {
-    [
+    let short = window(digest).filter(|_| digest.experiments.iter().any(|e| e.shortfall.is_some()));
+    let model = if short.is_some() { None } else { window(digest) };
+    let mut all: Vec<Headline> = [
+        short,
         failing_gateway(digest),
         all_gateways(digest),
         single_flow(digest),
-        window(digest),
+        model,
         interrupt_core(digest),
         more_flows(digest),
         round_trip(digest),
     ]
     .into_iter()
     .flatten()
-    .take(HEADLINES)
-    .collect()
+    .collect();
+    all.sort_by_key(|headline| !headline.proven);
+    all.truncate(HEADLINES);
+    all
+}
+
+/// Value, how sure it is and what else to say of an effect: where it is within chance no figure
+/// stands in its place, and the sentence says what would prove it.
+fn effect(contrast: &effects::Contrast) -> (String, String, bool) {
+    if let Some((value, sure)) = contrast.headline() {
+        return (value, sure, true);
+    }
+    let (pooled, few) = (contrast.effect.pooled, clearstream_stats::LEAST_PAIRS);
+    let next = match pooled.count.checked_sub(few) {
+        None => format!("{few} pairs are the fewest that can prove anything: run with more repetitions"),
+        Some(_) => "more repetitions narrow the interval".to_owned(),
+    };
+    let seen = match contrast.effect.interaction() {
+        Some(_) => "it differs with what else is set".to_owned(),
+        None => format!("seen {}", change(&pooled)),
+    };
+    ("not proven".to_owned(), format!("{seen}; {next}"), false)
 }
 
 /// How long flows of a gateway that failed had no answer, with a watch.
@@ -85,6 +114,8 @@ fn failing_gateway(digest: &Digest) -> Option<Headline> {
             stuck => format!("{stuck} of them were not answered again."),
         },
         published: None,
+        path: Some(link::path(digest, experiment)),
+        proven: true,
         figure: identifier(&[&experiment.spec.name, "failure"]),
     })
 }
@@ -100,11 +131,13 @@ fn all_gateways(digest: &Digest) -> Option<Headline> {
         Some((experiment, cell("one-gateway")?, cell("all-gateways")?))
     })?;
     let found = effects::contrasts(experiment).into_iter().find(|c| c.label.contains("gateway"))?;
-    let (value, sure) = found.headline()?;
+    let (value, sure, proven) = effect(&found);
     Some(Headline {
         label: "Goodput over all gateways against one".to_owned(),
         value,
         sure,
+        path: Some(link::path(digest, experiment)),
+        proven,
         detail: format!(
             "{} over all, {} over one (medians).",
             rate(all.goodput()?.median),
@@ -158,6 +191,8 @@ fn single_flow(digest: &Digest) -> Option<Headline> {
         sure: with_choice(&estimate, all.len(), "cell"),
         detail: format!("{}: {}.", experiment.spec.title, cell.label(&experiment.varying_factors())),
         published,
+        path: Some(link::path(digest, experiment)),
+        proven: true,
         figure: identifier(&[&experiment.spec.name, kind]),
     })
 }
@@ -180,30 +215,35 @@ fn window(digest: &Digest) -> Option<Headline> {
         .find(|p| p.factors.contains_key("window"))
         .map(|p| format!("published: {} ({})", p.label, p.source));
     let knee = format!(
-        "{} from a window of {} on; the bandwidth-delay product is {}.",
-        rate(model.plateau.median),
+        "{} is the smallest window within 5 % of the highest median, {}; the bandwidth-delay product of {} and {} is {}.",
         bytes(model.knee_bytes),
+        rate(model.plateau.median),
+        rate(model.rate_bps),
+        time(model.rtt_ns),
         bytes(model.product_bytes())
     );
-    let figure = identifier(&[&experiment.spec.name, "window"]);
-    match model.below_knee {
-        Some(share) => Some(Headline {
-            label: "Goodput of what the window allows, below the knee".to_owned(),
-            value: share.text(),
-            sure: share.how_sure(),
-            detail: knee,
-            published,
-            figure,
-        }),
-        None => Some(Headline {
-            label: "Window at the knee".to_owned(),
-            value: bytes(model.knee_bytes),
-            sure: model.plateau.how_sure(rate),
-            detail: knee,
-            published,
-            figure,
-        }),
-    }
+    let (label, value, sure, detail) = match (&experiment.shortfall, model.below_knee) {
+        (Some(short), _) => (
+            "Plateau of the window curve, of what window and link allow",
+            short.share_text(),
+            short.how_sure(),
+            format!("{} {}.", knee, crate::figures::goodput::sentence_case(&short.limit())),
+        ),
+        (None, Some(share)) => {
+            ("Goodput as % of window/RTT (window-limited region)", share.text(), share.how_sure(), knee)
+        }
+        (None, None) => ("Window at the knee", bytes(model.knee_bytes), model.plateau.how_sure(rate), knee),
+    };
+    Some(Headline {
+        label: label.to_owned(),
+        value,
+        sure,
+        detail,
+        published,
+        path: Some(link::path(digest, experiment)),
+        proven: true,
+        figure: identifier(&[&experiment.spec.name, "window"]),
+    })
 }
 
 fn interrupt_core(digest: &Digest) -> Option<Headline> {
@@ -211,12 +251,14 @@ fn interrupt_core(digest: &Digest) -> Option<Headline> {
     let found = ReaderPlace::of(digest, experiment);
     let figure = identifier(&[&experiment.spec.name, "effects"]);
     if let Some(contrast) = &found.on_core {
-        let (value, sure) = contrast.headline()?;
+        let (value, sure, proven) = effect(contrast);
         let against =
             if found.other_packages { "readers on other packages" } else { "readers on other cores" };
-        let package = found.same_package.as_ref().map_or_else(String::new, |c| format!(" {}.", c.sentence()));
+        // An effect that depends on more has its place in the figure.
+        let package = found.same_package.as_ref().filter(|c| c.effect.interaction().is_none());
+        let package = package.map_or_else(String::new, |c| format!(" {}.", c.sentence()));
         // The published figures compare with readers on another package.
-        let published = experiment.spec.published.iter().filter(|_| found.other_packages);
+        let published = experiment.spec.published.iter().filter(|_| found.other_packages && proven);
         let published = published
             .filter(|p| published_range(p).is_none())
             .map(|p| format!("published: {} ({})", p.label, p.source))
@@ -227,10 +269,12 @@ fn interrupt_core(digest: &Digest) -> Option<Headline> {
             sure,
             detail: format!("Against {against}, the sender on a core of its own.{package}"),
             published,
+            path: Some(link::path(digest, experiment)),
+            proven,
             figure,
         });
     }
-    let (value, sure) = found.one_core.as_ref()?.headline()?;
+    let (value, sure, proven) = effect(found.one_core.as_ref()?);
     Some(Headline {
         label: "Sender and reader on one core".to_owned(),
         value,
@@ -238,6 +282,8 @@ fn interrupt_core(digest: &Digest) -> Option<Headline> {
         detail: found.confounded().unwrap_or_else(|| "Against sender and reader on a core each.".to_owned()),
         // Nothing of the kind was published: sender and reader were on different machines.
         published: None,
+        path: Some(link::path(digest, experiment)),
+        proven,
         figure,
     })
 }
@@ -262,6 +308,8 @@ fn more_flows(digest: &Digest) -> Option<Headline> {
         sure: with_choice(&estimate, several.len(), "cell"),
         detail: format!("{}.", experiment.spec.title),
         published,
+        path: Some(link::path(digest, experiment)),
+        proven: true,
         figure: identifier(&[&experiment.spec.name, "goodput"]),
     })
 }
@@ -283,6 +331,8 @@ fn round_trip(digest: &Digest) -> Option<Headline> {
         sure: format!("{answered} probes answered, 99th percentile {}", time(worst as f64)),
         detail: format!("{}.", experiment.spec.title),
         published: None,
+        path: Some(link::path(digest, experiment)),
+        proven: true,
         figure: identifier(&[&experiment.spec.name, "delay"]),
     })
 }
@@ -370,12 +420,12 @@ fn intervals(digest: &Digest) -> Vec<String> {
     let few = all.len() - widths.len();
     if few > 0 {
         lines.push(format!(
-            "{} with fewer than six trials: the range of three, four or five holds the true median with 75, 87.5 or 94 %, so it is called a range and proves nothing.",
+            "{} with fewer than six trials: the range of three, four or five holds the true median with 75, 87.5 or 94 %, so it is called a range and proves nothing by itself.",
             count(few, "cell")
         ));
     }
     lines.push(
-        "Effects are estimated in pairs of one repetition whose other factors are alike; one is at the head of this page only when its 95 % interval excludes no effect, or when it is proven to depend on another factor."
+        "Effects are estimated in pairs of one repetition whose other factors are alike; one is at the head of this page with a figure only when its 95 % interval excludes no effect, or when it is proven to depend on another factor; else it is called not proven."
             .to_owned(),
     );
     lines

@@ -2,73 +2,18 @@
 //! tests fail, because a page that nobody loaded is not known to load.
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/chromium.rs"]
+mod chromium;
 #[path = "common/hosts.rs"]
 mod hosts;
 #[path = "common/improvement.rs"]
 mod improvement;
 
-use std::{
-    fs,
-    io::Read,
-    path::Path,
-    process::{Command, Stdio},
-    thread,
-    time::{Duration, Instant},
-};
+use std::{fs, path::Path};
 
+use chromium::{console, load};
 use clearstream_record::synthetic::{Shape, clearstream_40ge};
 use clearstream_report::{html, improvement_html, machine_svg};
-
-/// What the browser made of a file: its document, and what it logged.
-struct Loaded {
-    document: String,
-    log: String,
-}
-
-fn load(file: &Path, scheme: &str) -> Loaded {
-    let profile = tempfile::tempdir().unwrap();
-    let mut child = Command::new("chromium")
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
-        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
-        .args(["--disable-dev-shm-usage", "--enable-logging=stderr", "--dump-dom"])
-        // No name can be looked up: a page that needs the network fails loudly.
-        .args(["--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=8000"])
-        .arg(format!("--blink-settings=preferredColorScheme={}", if scheme == "dark" { 0 } else { 1 }))
-        .arg(format!("--user-data-dir={}", profile.path().display()))
-        .arg(format!("file://{}", file.display()))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("chromium starts: install it (apt-get install chromium), as `make test` does");
-    let mut stdout = child.stdout.take().unwrap();
-    let mut stderr = child.stderr.take().unwrap();
-    let document = thread::spawn(move || {
-        let mut text = Vec::new();
-        stdout.read_to_end(&mut text).unwrap();
-        String::from_utf8_lossy(&text).into_owned()
-    });
-    let log = thread::spawn(move || {
-        let mut text = Vec::new();
-        stderr.read_to_end(&mut text).unwrap();
-        String::from_utf8_lossy(&text).into_owned()
-    });
-    let start = Instant::now();
-    while child.try_wait().unwrap().is_none() {
-        if start.elapsed() > Duration::from_secs(120) {
-            child.kill().unwrap();
-            child.wait().unwrap();
-            panic!("chromium did not finish within two minutes");
-        }
-        thread::sleep(Duration::from_millis(50));
-    }
-    Loaded { document: document.join().unwrap(), log: log.join().unwrap() }
-}
-
-/// Lines of a page's own console: errors, refused scripts, failed loads.
-fn console(log: &str) -> Vec<&str> {
-    log.lines().filter(|line| line.contains("CONSOLE")).collect()
-}
 
 fn report(folder: &Path) -> String {
     let shape =
@@ -137,7 +82,7 @@ fn browser_shows_the_page_on_a_phone_without_sideways_scrolling() {
 #[test]
 fn browser_shows_what_a_loop_tried_on_a_desktop_and_on_a_phone() {
     let folder = tempfile::tempdir().unwrap();
-    let page = improvement_html(&improvement::loop_of_five()).unwrap();
+    let page = improvement_html(&improvement::loop_of_five(), None).unwrap();
     let file = folder.path().join("improvement.html");
     fs::write(&file, &page).unwrap();
     for scheme in ["light", "dark"] {
@@ -154,7 +99,8 @@ fn browser_shows_what_a_loop_tried_on_a_desktop_and_on_a_phone() {
     }
     // Text of others does not break out of its place in a real browser either.
     let hostile =
-        improvement_html(&improvement::hostile("</text></svg><script>document.title = 1</script>")).unwrap();
+        improvement_html(&improvement::hostile("</text></svg><script>document.title = 1</script>"), None)
+            .unwrap();
     fs::write(&file, hostile).unwrap();
     let loaded = load(&file, "light");
     assert_eq!(console(&loaded.log), Vec::<&str>::new());

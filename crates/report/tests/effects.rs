@@ -85,6 +85,29 @@ fn two_opposite_effects_are_never_one_figure() {
     assert!(html(&reader).unwrap().contains("id=\"figure-pins-effects\""));
 }
 
+/// Eight senders, each with an effect of its own: a card and a sentence give its ends, the table all.
+#[test]
+fn an_effect_at_many_levels_is_given_by_its_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let hosts = (hosts::nehalem("dtn1"), hosts::nehalem("dtn2"));
+    let trials = matrix(0..8, &[7], 4, |_, sender, receiver, repetition| {
+        let base = 20.0 + 0.05 * f64::from(repetition);
+        if receiver == 7 { base * (0.8 + 0.05 * f64::from(sender)) } else { base }
+    });
+    let reader = run::write(folder.path(), run::study("Two servers"), hosts, trials);
+    let lines = headlines(&reader).unwrap();
+    let line = lines.iter().find(|line| line.starts_with("Reader on the interrupt core:")).unwrap();
+    // 0.80 with sender 0 to 1.15 with sender 7.
+    let ends = "\u{2212}20 % to +15 % (depends on what else is set: lowest to highest of 8 levels)";
+    assert!(line.contains(ends) || line.contains(&ends.replacen(" % to", " to", 1)), "{line}");
+    let text = markdown(&reader).unwrap();
+    assert!(
+        text.contains("from \u{2212}20 % with sender core 0 to +15 % with sender core 7 (8 levels)"),
+        "{text}"
+    );
+    assert_eq!(text.matches("| depends on this |").count(), 8, "{text}");
+}
+
 /// Eight senders of another machine: each a pair; one effect, published beside it.
 #[test]
 fn one_proven_effect_is_a_headline_with_what_was_published() {
@@ -107,10 +130,13 @@ fn one_proven_effect_is_a_headline_with_what_was_published() {
     assert!(line.contains("+4.9 % (8 pairs, 95 % interval +4.9 to"), "{line}");
     let text = markdown(&reader).unwrap();
     assert!(text.contains("on that very core 1 Gb/s more (figure 5)"), "{text}");
+    // Ranges of the cells of the matrix, which hold for each of them.
+    let read = "Read 21.0 to 21.7 Gb/s on the interrupt core (7), 22.0 to 22.7 Gb/s by other cores of its package, 20.0 to 20.7 Gb/s by other packages.";
+    assert!(text.contains(read), "{text}");
 }
 
 #[test]
-fn an_effect_within_chance_is_no_headline() {
+fn an_effect_within_chance_is_called_not_proven() {
     let folder = tempfile::tempdir().unwrap();
     let hosts = (hosts::nehalem("dtn1"), hosts::nehalem("dtn2"));
     let noise = [0.0, 1.3, -0.9, 0.4, -1.1, 0.8, -0.2, 0.6];
@@ -119,6 +145,13 @@ fn an_effect_within_chance_is_no_headline() {
     });
     let reader = run::write(folder.path(), run::study("Two servers"), hosts, trials);
     let lines = headlines(&reader).unwrap();
-    assert!(lines.iter().all(|line| !line.contains("interrupt core")), "{lines:?}");
+    let line = lines.iter().find(|line| line.starts_with("Reader on the interrupt core:")).unwrap();
+    assert!(
+        line.starts_with("Reader on the interrupt core: not proven (seen "),
+        "no figure in its place: {line}"
+    );
+    assert!(line.contains("8 pairs, 95 % interval") && line.contains("more repetitions narrow"), "{line}");
+    assert!(lines[0].starts_with("Best single-flow"), "it comes after what is known: {lines:?}");
     assert!(markdown(&reader).unwrap().contains("no difference proven"));
+    assert!(html(&reader).unwrap().contains("class=\"card unproven\""));
 }

@@ -1,10 +1,12 @@
 //! The page of a closed loop whose numbers are known.
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/hosts.rs"]
+mod hosts;
 #[path = "common/improvement.rs"]
 mod improvement;
 
-use clearstream_report::improvement_html;
+use clearstream_report::{Made, improvement_html};
 use clearstream_schema::improvement::{Improvement, LoopEnd, Runs, Verdict};
 use improvement::{hostile, loop_of_five, nothing, runs};
 
@@ -12,7 +14,7 @@ const HOSTILE: &str = "</title></style><script>alert(1)</script><img src=x onerr
 
 /// Without the spaces that keep units on their line; the template writes a slash as its number.
 fn page(found: &Improvement) -> String {
-    improvement_html(found).unwrap().replace('\u{a0}', " ").replace("&#x2f;", "/")
+    improvement_html(found, None).unwrap().replace('\u{a0}', " ").replace("&#x2f;", "/")
 }
 
 /// What stands between two texts, the first time.
@@ -73,7 +75,7 @@ fn every_verdict_stands_in_figure_table_and_text() {
     assert_eq!(figure.matches("class=\"dot with s0\"").count(), 2 * 30);
     assert_eq!(figure.matches("class=\"median s7\"").count(), 2 * 6);
     assert!(page.contains(
-        "p = 0.008, CPU seconds per GB rose from 0.270 to 0.550 for 23 % more goodput. Taken back."
+        "p = 0.008, CPU seconds per GB rose from 0.270 to 0.550 for 23 % more goodput. Rolled back."
     ));
     assert!(page.contains(
         "Failed: eth2 at the server refuses an MTU of 9000: invalid argument. Nothing was changed."
@@ -83,7 +85,7 @@ fn every_verdict_stands_in_figure_table_and_text() {
 #[test]
 fn marks_stand_where_the_scale_says() {
     let page = page(&loop_of_five());
-    let wide = between(&page, "<div class=\"drawing wide\">", "</svg>");
+    let wide = between(&page, "<div class=\"drawing wide\"", "</svg>");
     // 0 at 72, the highest tick at 890 - 70 = 820. First step without: 2.9 Gb/s; bars are 3 wide.
     let ticks: Vec<f64> = wide
         .split("class=\"tick ")
@@ -143,9 +145,9 @@ fn a_loop_without_steps_says_so() {
     let page = page(&nothing());
     assert!(page.contains("<h1>dtn1 to dtn2: nothing was tried</h1>"));
     assert!(page.contains("Nothing: no change that a program can make was found to be worth a trial."));
-    assert!(page.contains("there is nothing to take back") && page.contains("It was not found out."));
-    assert!(!page.contains("<figure") && !page.contains("class=\"cards\""));
-    let page = improvement_html(&Improvement { end: LoopEnd::TimeOver, ..nothing() }).unwrap();
+    assert!(page.contains("there is nothing to restore") && page.contains("Not available."));
+    assert!(!page.contains("<figure"));
+    let page = improvement_html(&Improvement { end: LoopEnd::TimeOver, ..nothing() }, None).unwrap();
     assert!(page.contains("Nothing: the time was over") && !page.contains("worth a trial"));
 }
 
@@ -165,7 +167,7 @@ fn nothing_kept_is_never_called_a_gain() {
     // 13.2 to 22.4 Gb/s: below 0.6 of the highest, so the axis starts at zero.
     assert!(!page.contains("not at zero"));
     found.steps.truncate(1);
-    let page = improvement_html(&found).unwrap();
+    let page = improvement_html(&found, None).unwrap();
     assert!(page.contains("not at zero"), "17.1 to 17.9 Gb/s are all far from it");
 }
 
@@ -222,4 +224,45 @@ fn hostile_text_is_text_and_nothing_is_loaded() {
     // Wide and narrow, each named and described for those who do not see it.
     assert_eq!(page.matches("role=\"img\" aria-labelledby=").count(), 2);
     assert_eq!(page.matches("<desc id=").count(), 2);
+}
+
+/// What was paid for the gain, what was measured where nothing was tried, and where it was made.
+#[test]
+fn price_next_step_and_provenance_stand_on_the_page() {
+    let mut found = loop_of_five();
+    found.before = runs(&[2.8, 2.9, 2.85], 0.31, 0.0, Some(18.0));
+    found.after = runs(&[17.6, 17.4, 18.0], 0.27, 1.5, Some(47.0));
+    let text = page(&found);
+    // 47 / 18 = 2.61; CPU time fell.
+    let price = "The gain was paid for: the round-trip time from 18.0 ms to 47.0 ms (2.61 times) and retransmissions from 0 to 1.50 per GB rose (medians before and now).";
+    assert!(text.contains(price), "{}", between(&text, "What it costs", "What was tried"));
+    assert!(text.contains("5 pairs per change"), "the rule");
+    assert!(text.contains("do not matter; seed 1"));
+    found.after = runs(&[17.6, 17.4, 18.0], 0.27, 0.0, Some(18.1));
+    assert!(page(&found).contains("Nothing beside goodput that was measured"));
+
+    let mut empty = nothing();
+    empty.end = LoopEnd::LimitUnknown;
+    empty.observed_bps = Some(9.4e9);
+    empty.next_step = Some("repeat with a longer run on an idle host".to_owned());
+    let made = Made {
+        started: "2026-01-02T03:04:05Z".to_owned(),
+        program_version: "9.9.9".to_owned(),
+        hosts: vec![
+            ("Client".to_owned(), hosts::nehalem("dtn1")),
+            ("Server".to_owned(), hosts::nehalem("dtn2")),
+        ],
+    };
+    let text = improvement_html(&empty, Some(&made)).unwrap().replace('\u{a0}', " ").replace("&#x2f;", "/");
+    for words in [
+        "<strong>9.40 Gb/s</strong>",
+        "Next step:</b> repeat with a longer run on an idle host",
+        "bottleneck not identified, so nothing was tried",
+        "2026-01-02T03:04:05Z",
+        "clearstream 9.9.9",
+        "dtn2, Intel(R) Xeon(R) CPU E5620 @ 2.40GHz, Linux 6.12.0",
+    ] {
+        assert!(text.contains(words), "{words}");
+    }
+    assert!(!text.contains("would help"), "what is not known is not claimed");
 }

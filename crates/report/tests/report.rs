@@ -35,8 +35,8 @@ fn the_summary_says_what_can_be_computed_by_hand() {
     let pairs = "2 flows against 1 flow: no difference proven, +22.3 % (3 pairs, range of 3: +16.7 to +25 %)";
     assert!(text.contains(pairs), "{text}");
     // 3.8 of 4 and 7.6 of 8 Gb/s; 16 Gb/s x 10 ms / 8 = 20 MB = 19.1 MiB; knee at 40 MB = 38.1 MiB.
-    assert!(text.contains("below the knee: 95 %** (median of 2, range of 2: 95 %)"), "{text}");
-    assert!(text.contains("16.0 Gb/s from a window of 38.1 MiB on; the bandwidth-delay product is 19.1 MiB"));
+    assert!(text.contains("Goodput as % of window/RTT (window-limited region): 95 %** (trials at 2 windows together: median of 2, range of 2: 95 %)"), "{text}");
+    assert!(text.contains("38.1 MiB is the smallest window within 5 % of the highest median, 16.0 Gb/s; the bandwidth-delay product of 16.0 Gb/s and 10.0 ms is 19.1 MiB"));
     // 21 / 20 = +5 %, 22 / 20 = +10 %, each for four senders once: shown, not claimed, no headline.
     let on_core = "Reader on the interrupt core against readers on other packages: no difference proven, +5 % (4 pairs, range of 4: +5 %)";
     assert!(text.contains(on_core), "{text}");
@@ -147,12 +147,35 @@ fn a_full_record_has_every_figure_and_loads_nothing() {
         assert!(!elsewhere.contains(mark), "{mark}");
     }
     assert!(page.starts_with("<!doctype html>"), "{}", &page[..60]);
-    assert!(page.contains("published knee 40.38 MB"));
-    for part in
-        ["## Summary", "## Settings: asked for and in force", "## Failed trials", "## Where this comes from"]
-    {
+    assert!(page.contains("published knee 38.5 MiB"));
+    for part in [
+        "## Summary",
+        "## Settings: requested and effective",
+        "## Failed trials",
+        "## Warnings",
+        "## Provenance",
+    ] {
         assert!(text.contains(part), "{part}");
     }
+    for head in ["| Min, ms |", "Median, ms |", "| Jitter, ms |", "| sender 0, Gb/s |"] {
+        assert!(text.contains(head), "a unit in every head: {head}");
+    }
+    // Contents: every section once.
+    let contents = page.split("<nav class=\"toc\"").nth(1).unwrap().split("</nav>").next().unwrap();
+    for section in page.split("<section id=\"").skip(2).map(|rest| rest.split('"').next().unwrap()) {
+        assert_eq!(contents.matches(&format!("href=\"#{section}\"")).count(), 1, "{section}");
+    }
+    // Both axes of the window figure are logarithmic, and the ratio to the model stands below.
+    let window = page.split("<figure id=\"figure-window-window\">").nth(1).unwrap();
+    let window = window.split("</figure>").next().unwrap();
+    for axis in [">goodput, Gb/s (log scale)<", ">TCP window (log scale)<", ">of the model<"] {
+        assert_eq!(window.matches(axis).count(), 2, "wide and narrow: {axis}");
+    }
+    assert!(window.contains("published knee 38.5 MiB") && !window.contains("BDP 40"), "one unit");
+    // A phone has the values too.
+    let goodput = page.split("<figure id=\"figure-local-throughput-goodput\">").nth(1).unwrap();
+    let narrow = goodput.split("class=\"drawing narrow\"").nth(1).unwrap().split("</svg>").next().unwrap();
+    assert_eq!(narrow.matches("class=\"value halo end\"").count(), 3, "one per row");
     assert!(text.contains("port 5001 is in use on the server"), "the failed trial");
     assert!(page.len() < 5_000_000, "{}", page.len());
 }

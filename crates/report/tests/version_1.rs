@@ -1,5 +1,7 @@
-//! Records of version 1 give the report that the program of their time gave,
-//! number for number: the texts beside the records were written by that program.
+//! Records of version 1 are read for ever, with the same numbers: `trials.csv` beside each was
+//! written by the program of their time, and so was `report.md` before its sentences were
+//! changed on purpose (`UPDATE_GOLDEN=1` writes it anew). What its tables say is compared with
+//! the trials of that time, whatever the words.
 #![allow(clippy::unwrap_used)]
 
 use std::{fs, iter::Peekable, path::Path, str::Chars};
@@ -17,9 +19,52 @@ fn reports_of_old_records_are_what_they_were() {
         let reader = Reader::open(&folder.join(name)).unwrap();
         assert_eq!(reader.version(), 1);
         let before = |file: &str| fs::read_to_string(folder.join(format!("{name}.{file}"))).unwrap();
-        assert_says_the_same(&markdown(&reader).unwrap(), &before("report.md"));
+        let now = markdown(&reader).unwrap();
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            fs::write(folder.join(format!("{name}.report.md")), &now).unwrap();
+        }
+        assert_says_the_same(&now, &before("report.md"));
         assert_eq!(csv(&reader).unwrap(), before("trials.csv"), "{name}");
     }
+}
+
+/// Goodput in the tables of the report against the trials as they were written in their time.
+#[test]
+fn tables_of_old_records_have_the_goodput_of_their_trials() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/records/v1");
+    let trials = fs::read_to_string(folder.join("clearstream-40ge.trials.csv")).unwrap();
+    let mut lines = trials.lines().map(|line| line.split(',').collect::<Vec<&str>>());
+    let names = lines.next().unwrap();
+    let column = |name: &str| names.iter().position(|known| *known == name).unwrap();
+    let (experiment, goodput) = (column("experiment"), column("goodput_bps"));
+    let text = markdown(&Reader::open(&folder.join("clearstream-40ge")).unwrap()).unwrap();
+    let mut compared = 0;
+    for trial in lines.filter(|trial| trial.len() == names.len()) {
+        let first = match trial[experiment] {
+            "local-throughput" => match trial[column("level_flows")] {
+                "1" => "1 flow".to_owned(),
+                flows => format!("{flows} flows"),
+            },
+            "window" => {
+                let window: clearstream_schema::ByteCount = trial[column("level_window")].parse().unwrap();
+                clearstream_schema::human::bytes(window.0)
+            }
+            _ => continue,
+        };
+        let Ok(bps) = trial[goodput].parse::<f64>() else { continue };
+        let start = format!("| {first} | 1 | ");
+        let row =
+            text.lines().find_map(|line| line.strip_prefix(&start)).unwrap_or_else(|| panic!("{start}"));
+        let shown = row.split(' ').next().unwrap();
+        let decimals = shown.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+        let half_digit = 0.5 * 0.1_f64.powi(i32::try_from(decimals).unwrap());
+        assert!(
+            (shown.parse::<f64>().unwrap() - bps / 1e9).abs() <= half_digit * 1.001,
+            "{first}: {shown}, {bps}"
+        );
+        compared += 1;
+    }
+    assert_eq!(compared, 17, "three numbers of flows and fourteen windows");
 }
 
 #[test]

@@ -43,6 +43,12 @@ pub struct Improvement {
     /// What limits the path now, in one sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
+    /// Goodput of the requested or kept flow in the last diagnosis.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_bps: Option<f64>,
+    /// What would tell more where the last diagnosis did not find the limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_step: Option<String>,
     /// Things to know.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<Notice>,

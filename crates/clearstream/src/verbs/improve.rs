@@ -6,12 +6,16 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clearstream_host::calls::Inspect;
 use clearstream_improve::{Event, Options, PeersBench};
+use clearstream_report::Made;
 use clearstream_schema::{
     BitRate, TimeSpan,
     flow::FlowConfig,
     improvement::{Improvement, LoopEnd, Verdict},
 };
+use clearstream_workload::HostSet;
+use jiff::Timestamp;
 
 use crate::{
     endpoints::{Endpoints, PathArgs},
@@ -73,6 +77,10 @@ impl ImproveArgs {
             let (client, server) = hosts.client_and_server()?;
             self.ask(client.peer.name(), server.peer.name())?;
         }
+        let made = match &self.html {
+            Some(_) => Some(made(&mut hosts)?),
+            None => None,
+        };
         let options = Options {
             pairs: self.pairs,
             threshold_ratio: self.threshold / 100.0,
@@ -85,7 +93,7 @@ impl ImproveArgs {
             view.show(event);
         })?;
         drop(view);
-        self.finish(&found, out)
+        self.finish(&found, made.as_ref(), out)
     }
 
     /// Asks for confirmation before hosts are changed, unless --yes gives it.
@@ -108,9 +116,9 @@ impl ImproveArgs {
         }
     }
 
-    fn finish(&self, found: &Improvement, out: &Output) -> Result<(), CommandError> {
+    fn finish(&self, found: &Improvement, made: Option<&Made>, out: &Output) -> Result<(), CommandError> {
         if let Some(file) = &self.html {
-            let page = clearstream_report::improvement_html(found)?;
+            let page = clearstream_report::improvement_html(found, made)?;
             files::write(file, &page)?;
         }
         out.result(found, || {
@@ -127,6 +135,17 @@ impl ImproveArgs {
             LoopEnd::NothingLeft | LoopEnd::LimitUnknown | LoopEnd::TimeOver => Ok(()),
         }
     }
+}
+
+/// When, by which program and on which hosts: for the page.
+fn made(hosts: &mut HostSet<'_>) -> Result<Made, CommandError> {
+    let (client, server) = hosts.client_and_server()?;
+    let reports = [("Client", client.peer.call(&Inspect {})?), ("Server", server.peer.call(&Inspect {})?)];
+    Ok(Made {
+        started: Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        program_version: env!("CARGO_PKG_VERSION").to_owned(),
+        hosts: reports.map(|(role, report)| (role.to_owned(), report)).into(),
+    })
 }
 
 /// What the person sees meanwhile.

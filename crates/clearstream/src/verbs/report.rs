@@ -1,8 +1,11 @@
 //! `clearstream report`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use clearstream_diagnose::{Evidence, explain};
 use clearstream_record::Reader;
+use clearstream_report::Report;
+use clearstream_schema::diagnosis::Diagnosis;
 
 use crate::{
     exit::CommandError,
@@ -10,15 +13,16 @@ use crate::{
     output::{self, Output, documents::Written},
 };
 
-/// Turn a recorded run into one page that a colleague can read.
+/// Turn a recorded run into one page that a colleague can read; several runs into their history.
 #[derive(Debug, clap::Args)]
 pub struct ReportArgs {
-    /// Run folder
-    run: PathBuf,
+    /// Run folder; several are drawn side by side over their dates
+    #[arg(required = true, value_name = "RUN")]
+    runs: Vec<PathBuf>,
     /// What to write
     #[arg(long, value_enum, default_value_t = ReportFormat::Html)]
     format: ReportFormat,
-    /// Where to; `-` is standard output [default: report.html, report.md or trials.csv in the run folder]
+    /// Where to; `-` is standard output [default: report.html, report.md or trials.csv in the run folder; history.html of several]
     #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -37,18 +41,11 @@ pub enum ReportFormat {
 impl ReportArgs {
     /// Does it.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
-        let reader = Reader::open(&self.run)?;
-        let text = match self.format {
-            ReportFormat::Html => clearstream_report::html(&reader)?,
-            ReportFormat::Markdown => clearstream_report::markdown(&reader)?,
-            ReportFormat::Csv => clearstream_report::csv(&reader)?,
+        let (text, default) = match self.runs.as_slice() {
+            [run] => self.of_one(run)?,
+            runs => (self.of_several(runs)?, PathBuf::from("history.html")),
         };
-        let default = match self.format {
-            ReportFormat::Html => "report.html",
-            ReportFormat::Markdown => "report.md",
-            ReportFormat::Csv => "trials.csv",
-        };
-        let path = self.out.unwrap_or_else(|| self.run.join(default));
+        let path = self.out.unwrap_or(default);
         if path.as_os_str() == "-" {
             out.without_document("a report on standard output")?;
             return Ok(output::line(&text)?);
@@ -57,4 +54,31 @@ impl ReportArgs {
         let files = [path.display().to_string()];
         Ok(out.result(&Written { files: &files }, || format!("wrote {}", files[0]))?)
     }
+
+    fn of_one(&self, run: &Path) -> Result<(String, PathBuf), CommandError> {
+        let reader = Reader::open(run)?;
+        Ok(match self.format {
+            ReportFormat::Html => (Report::diagnosed(&reader, &diagnose)?.html()?, run.join("report.html")),
+            ReportFormat::Markdown => {
+                (Report::diagnosed(&reader, &diagnose)?.markdown(), run.join("report.md"))
+            }
+            ReportFormat::Csv => (clearstream_report::csv(&reader)?, run.join("trials.csv")),
+        })
+    }
+
+    fn of_several(&self, runs: &[PathBuf]) -> Result<String, CommandError> {
+        if self.format != ReportFormat::Html {
+            return Err(CommandError::usage(
+                "several runs are drawn as one page: leave --format out, or name one run",
+            ));
+        }
+        let readers: Result<Vec<Reader>, _> = runs.iter().map(|run| Reader::open(run)).collect();
+        Ok(clearstream_report::history_html(&readers?)?)
+    }
+}
+
+/// What limits a trial of a record: what `clearstream diagnose --from RUN --trial N` says.
+pub(super) fn diagnose(reader: &Reader, trial: u32) -> Result<Diagnosis, String> {
+    let evidence = Evidence::from_record(reader, Some(trial)).map_err(|error| error.to_string())?;
+    Ok(explain(&evidence))
 }

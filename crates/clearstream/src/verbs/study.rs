@@ -248,7 +248,8 @@ impl RunArgs {
     fn finish(&self, end: &RunEnd, stopped: bool, out: &Output) -> Result<(), CommandError> {
         let reader = Reader::open(&end.folder)?;
         let path = self.report.clone().unwrap_or_else(|| end.folder.join("report.html"));
-        files::write(&path, &clearstream_report::html(&reader)?)?;
+        let report = clearstream_report::Report::diagnosed(&reader, &super::report::diagnose)?;
+        files::write(&path, &report.html()?)?;
         let resume = format!("resume with --resume {}", end.folder.display());
         out.document(&StudyEnd {
             folder: &end.folder,
@@ -260,7 +261,7 @@ impl RunArgs {
             notices: &reader.run().notices,
         })?;
         if out.is_human() {
-            for figure in clearstream_report::headlines(&reader)? {
+            for figure in report.headlines() {
                 output::line(&Paint::for_stdout().figure(&figure))?;
             }
             if reader.run().treatments.is_some() {

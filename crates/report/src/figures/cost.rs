@@ -1,12 +1,13 @@
-//! What a gigabyte costs: CPU seconds of both ends, split into user, system
-//! and interrupt time where samples tell.
+//! What a gigabyte costs: CPU seconds of the flow's own threads at both ends, and
+//! of the interrupts that carried its packets. What other programs used at the
+//! same time is told apart and never counted.
 
 use crate::{
-    digest::{Digest, ExperimentDigest},
+    digest::{Cell, Digest, ExperimentDigest},
     estimate::median,
     figure::{Figure, LegendItem, Table, draw_both, identifier},
-    format::{number, percent},
-    series::CpuSplit,
+    format::{percent, significant},
+    series::{CpuSplit, SideCpu},
     svg::{
         Svg,
         plot::{Area, Plot, Size, fitted, text_width, tick_labels},
@@ -14,54 +15,55 @@ use crate::{
     },
 };
 
-/// One stacked bar.
+/// One stacked bar: medians over the cell's trials, CPU seconds per 10^9 bytes.
 struct Bar {
     cell: String,
     side: String,
-    /// CPU s per GB by kind, in the order of `KINDS`.
-    parts: [f64; 4],
+    threads: f64,
+    /// Absent without samples.
+    softirqs: Option<f64>,
+    /// CPU time of the host that is neither.
+    other: Option<f64>,
 }
 
 impl Bar {
     fn label(&self) -> String {
         format!("{} \u{b7} {}", self.cell, self.side)
     }
+
+    fn sum(&self) -> f64 {
+        self.threads + self.softirqs.unwrap_or(0.0)
+    }
+
+    fn parts(&self) -> [f64; 2] {
+        [self.threads, self.softirqs.unwrap_or(0.0)]
+    }
 }
 
-const KINDS: [(&str, &str); 4] = [
-    ("s0", "user"),
-    ("s1", "system"),
-    ("s2", "interrupts (soft and hard)"),
-    ("s7", "flow threads, user and system together"),
-];
+const KINDS: [(&str, &str); 2] =
+    [("k0", "threads of the flow"), ("k1", "interrupts beyond the threads\u{2019} time")];
 /// Bars beyond this many are in the table only.
 const MAX_BARS: usize = 24;
+/// From this share of the flow's own cost on other programs are worth a sentence.
+const NOTABLE_OTHER: f64 = 0.25;
 
 /// The bars, or `None` without a flow trial.
 pub(crate) fn figure(digest: &Digest, experiment: &ExperimentDigest) -> Option<Figure> {
     let bars = bars(digest, experiment);
-    if bars.iter().all(|bar| bar.parts.iter().sum::<f64>() <= 0.0) {
+    if bars.iter().all(|bar| bar.sum() <= 0.0) {
         return None;
     }
     let id = identifier(&[&experiment.spec.name, "cost"]);
     let title = format!("{}: CPU cost", experiment.spec.title);
     let finding = finding(&bars);
-    let used = |kind: usize| bars.iter().any(|bar| bar.parts[kind] > 0.0);
+    let used = |kind: usize| bars.iter().any(|bar| bar.parts()[kind] > 0.0);
     let legend = (0..KINDS.len())
         .filter(|kind| used(*kind))
         .map(|kind| LegendItem::new(format!("box {}", KINDS[kind].0), KINDS[kind].1))
         .collect();
-    let mut notes = Vec::new();
-    if (0..3).any(used) {
-        notes.push(if digest.one_machine() {
-            "Both ends and the lab run on one machine: its whole CPU time is counted once.".to_owned()
-        } else {
-            "CPU time of the whole hosts while the flows ran, warm-up left out.".to_owned()
-        });
-    }
     Some(Figure {
         drawings: draw_both(&id, &title, &finding, |size| draw(&bars, size)),
-        notes,
+        notes: notes(digest, &bars),
         legend,
         table: table(&bars),
         published: Vec::new(),
@@ -71,70 +73,126 @@ pub(crate) fn figure(digest: &Digest, experiment: &ExperimentDigest) -> Option<F
     })
 }
 
+fn notes(digest: &Digest, bars: &[Bar]) -> Vec<String> {
+    let mut notes = Vec::new();
+    if bars.iter().any(|bar| bar.softirqs.is_some()) {
+        notes.push(
+            "Interrupts that hit a thread of the flow are in its own time where the kernel does not account them apart; \
+             beside it stand those of the whole host beyond that, packets of others included, warm-up left out."
+                .to_owned(),
+        );
+    }
+    let foreign = |bar: &Bar| bar.other.is_some_and(|other| other > NOTABLE_OTHER * bar.sum());
+    if bars.iter().any(foreign) {
+        let most = bars.iter().filter_map(|bar| bar.other).fold(0.0, f64::max);
+        let whose = if digest.run.lab.is_some() {
+            "Other programs, the lab\u{2019}s own among them,"
+        } else {
+            "Other programs"
+        };
+        notes.push(format!(
+            "{whose} used up to {} CPU s in the time of a gigabyte; that is in the table and not counted as cost of the flow.",
+            significant(most)
+        ));
+    }
+    notes
+}
+
 fn bars(digest: &Digest, experiment: &ExperimentDigest) -> Vec<Bar> {
     let factors = experiment.varying_factors();
     let mut bars = Vec::new();
     for cell in &experiment.cells {
         let label = cell.label(&factors);
-        let mut split = CpuSplit::default();
-        for series in experiment.series.iter().filter(|s| s.cell == cell.number && s.cpu.received_bytes > 0.0)
-        {
-            if series.typical || split.received_bytes == 0.0 {
-                split = series.cpu;
-            }
-        }
-        let mut push = |side: String, parts| bars.push(Bar { cell: label.clone(), side, parts });
-        let has_split = split.client != Default::default() || split.server != Default::default();
-        if has_split {
-            let kinds = |kinds: &crate::series::Kinds| {
-                let [user, system, softirq] = kinds.seconds_per_gb(split.received_bytes);
-                [user, system, softirq, 0.0]
+        let splits: Vec<CpuSplit> = experiment
+            .series
+            .iter()
+            .filter(|series| series.cell == cell.number && series.cpu.received_bytes > 0.0)
+            .map(|series| series.cpu)
+            .collect();
+        let mut push = |side: String, threads: f64, host: fn(&CpuSplit) -> (SideCpu, f64)| {
+            let of = |pick: &dyn Fn(SideCpu, f64) -> f64| {
+                // ns / byte is s / 10^9 bytes.
+                let values: Vec<f64> = splits
+                    .iter()
+                    .map(|split| (host(split), split.received_bytes))
+                    .filter(|((side, _), _)| side.busy_ns > 0.0)
+                    .map(|((side, own_ns), bytes)| pick(side, own_ns) / bytes)
+                    .collect();
+                median(&values)
             };
-            if digest.one_machine() {
-                push("both ends, one machine".to_owned(), kinds(&split.server));
-            } else {
-                push(format!("client {}", digest.client.name), kinds(&split.client));
-                push(format!("server {}", digest.server.name), kinds(&split.server));
-            }
+            bars.push(Bar {
+                cell: label.clone(),
+                side,
+                threads,
+                softirqs: of(&beyond_threads),
+                other: of(&|side, own_ns| (side.busy_ns - own_ns - beyond_threads(side, own_ns)).max(0.0)),
+            });
+        };
+        if digest.one_machine() {
+            let threads = threads(cell, |client, server| client + server);
+            // Both sides read the counters of the same machine.
+            push("both ends, one machine".to_owned(), threads, |split| {
+                (split.server, split.client.thread_ns + split.server.thread_ns)
+            });
         } else {
-            let client: Vec<f64> = cell.trials.iter().map(|t| t.client_cpu_seconds_per_gb).collect();
-            let server: Vec<f64> = cell.trials.iter().map(|t| t.server_cpu_seconds_per_gb).collect();
-            push("client".to_owned(), [0.0, 0.0, 0.0, median(&client).unwrap_or(0.0)]);
-            push("server".to_owned(), [0.0, 0.0, 0.0, median(&server).unwrap_or(0.0)]);
+            let (client, server) = (&digest.client.name, &digest.server.name);
+            push(format!("client {client}"), threads(cell, |client, _| client), |split| {
+                (split.client, split.client.thread_ns)
+            });
+            push(format!("server {server}"), threads(cell, |_, server| server), |split| {
+                (split.server, split.server.thread_ns)
+            });
         }
     }
     bars
 }
 
+/// Interrupts that are not in the threads' own time. Without `CONFIG_IRQ_TIME_ACCOUNTING` the
+/// kernel's clock of a thread runs on through the interrupts that it is hit by
+/// (kernel/sched/core.c, `update_rq_clock_task`): both together are never more than the host used.
+fn beyond_threads(side: SideCpu, own_ns: f64) -> f64 {
+    side.softirq_ns.min((side.busy_ns - own_ns).max(0.0))
+}
+
+/// Median over all trials of what the flow's threads used.
+fn threads(cell: &Cell, pick: impl Fn(f64, f64) -> f64) -> f64 {
+    let values: Vec<f64> = cell
+        .trials
+        .iter()
+        .map(|trial| pick(trial.client_cpu_seconds_per_gb, trial.server_cpu_seconds_per_gb))
+        .collect();
+    median(&values).unwrap_or(0.0)
+}
+
 fn finding(bars: &[Bar]) -> String {
     let mut totals: Vec<(&str, f64, f64)> = Vec::new();
     for bar in bars {
-        let (sum, interrupts) = (bar.parts.iter().sum::<f64>(), bar.parts[2]);
         match totals.iter_mut().find(|total| total.0 == bar.cell) {
             Some(total) => {
-                total.1 += sum;
-                total.2 += interrupts;
+                total.1 += bar.sum();
+                total.2 += bar.softirqs.unwrap_or(0.0);
             }
-            None => totals.push((&bar.cell, sum, interrupts)),
+            None => totals.push((&bar.cell, bar.sum(), bar.softirqs.unwrap_or(0.0))),
         }
     }
     let cheapest = totals.iter().min_by(|a, b| a.1.total_cmp(&b.1));
     let dearest = totals.iter().max_by(|a, b| a.1.total_cmp(&b.1));
-    match cheapest.zip(dearest) {
-        Some((low, high)) => {
-            let mut text =
-                format!("A gigabyte costs {} CPU s at both ends together ({})", number(low.1), low.0);
-            if low.0 != high.0 {
-                text.push_str(&format!(" to {} CPU s ({})", number(high.1), high.0));
-            }
-            if low.2 > 0.0 {
-                text.push_str(&format!("; interrupts take {} of the cheapest", percent(low.2 / low.1)));
-            }
-            text.push('.');
-            text
-        }
-        None => String::new(),
+    let Some((low, high)) = cheapest.zip(dearest) else { return String::new() };
+    let what = if totals.iter().any(|total| total.2 > 0.0) {
+        "the flow\u{2019}s threads and interrupts"
+    } else {
+        "the flow\u{2019}s threads"
+    };
+    let mut text =
+        format!("A gigabyte costs {} CPU s of {what} at both ends together ({})", significant(low.1), low.0);
+    if low.0 != high.0 {
+        text.push_str(&format!(" to {} CPU s ({})", significant(high.1), high.0));
     }
+    if low.2 > 0.0 && low.1 > 0.0 {
+        text.push_str(&format!("; interrupts are {} of the cheapest", percent(low.2 / low.1)));
+    }
+    text.push_str("; medians of all trials.");
+    text
 }
 
 fn draw(bars: &[Bar], size: Size) -> Svg {
@@ -145,63 +203,87 @@ fn draw(bars: &[Bar], size: Size) -> Svg {
     let svg = Svg::new(size.width(), 24.0 + height * bars.len() as f64 + 46.0);
     let area = Area {
         left: size.pick(left, 12.0),
-        right: svg.width - size.pick(60.0, 40.0),
+        right: svg.width - size.pick(60.0, 16.0),
         top: 14.0,
         bottom: svg.height - 46.0,
     };
-    let highest = bars.iter().map(|bar| bar.parts.iter().sum()).fold(0.0, f64::max);
+    let highest = bars.iter().map(Bar::sum).fold(0.0, f64::max);
     let (x, ticks) = Scale::from_zero(highest, size.pick(8, 4));
     let y = Scale::Linear { domain: (0.0, 1.0), range: (0.0, 1.0) };
-    let mut plot = Plot::on(svg, area, (x, tick_labels(&ticks), "CPU s per GB"), (y, Vec::new(), ""));
+    let mut plot = Plot::on(svg, area, (x, tick_labels(&ticks), "CPU time, s per GB"), (y, Vec::new(), ""));
+    let stretches = plot.stretches(size, bars.len(), height, 24.0);
     for tick in &ticks {
-        let at = plot.x.at(*tick);
-        plot.svg.line((at, area.top), (at, area.bottom), if *tick == 0.0 { "axis" } else { "grid" });
+        plot.upright(*tick, if *tick == 0.0 { "axis" } else { "grid" }, &stretches);
     }
     for (index, bar) in bars.iter().enumerate() {
-        let top = area.top + height * index as f64;
-        let (bar_top, bar_height) = size.pick((top + 7.0, height - 14.0), (top + 25.0, height - 31.0));
-        let label = bar.label();
-        match size {
-            Size::Wide => plot.svg.text(
-                area.left - 12.0,
-                top + height / 2.0 + 4.0,
-                "rowlabel end",
-                &fitted(&label, left - 16.0),
-            ),
-            Size::Narrow => plot.svg.text(area.left + 2.0, top + 18.0, "rowlabel halo start", &label),
-        }
-        let mut at = 0.0;
-        for (kind, value) in bar.parts.iter().enumerate().filter(|(_, value)| **value > 0.0) {
-            let (from, to) = (plot.x.at(at), plot.x.at(at + value));
-            let tip = format!("{label}: {} {} CPU s per GB", KINDS[kind].1, number(*value));
-            plot.svg.tipped(&tip, |svg| {
-                svg.rect(
-                    from,
-                    bar_top,
-                    (to - from - 0.75).max(0.5),
-                    bar_height,
-                    &format!("bar {}", KINDS[kind].0),
-                );
-            });
-            at += value;
-        }
-        let end = plot.x.at(at) + 6.0;
-        plot.svg.text(end, bar_top + bar_height / 2.0 + 4.0, "value halo start", &number(at));
+        draw_bar(&mut plot, bar, area.top + height * index as f64, height, size);
     }
     plot.svg
 }
 
+fn draw_bar(plot: &mut Plot, bar: &Bar, top: f64, height: f64, size: Size) {
+    let (bar_top, bar_height) = size.pick((top + 7.0, height - 14.0), (top + 25.0, height - 31.0));
+    let (label, value) = (bar.label(), significant(bar.sum()));
+    let (left, right) = (plot.area.left, plot.area.right);
+    let end = plot.x.at(bar.sum()) + 6.0;
+    match size {
+        Size::Wide => {
+            plot.svg.text(
+                left - 12.0,
+                top + height / 2.0 + 4.0,
+                "rowlabel end",
+                &fitted(&label, left - 16.0),
+            );
+            plot.svg.text(end, bar_top + bar_height / 2.0 + 4.0, "value halo start", &value);
+        }
+        Size::Narrow => {
+            let room = right - left - text_width(&value) - 12.0;
+            plot.svg.text(left + 2.0, top + 18.0, "rowlabel halo start", &fitted(&label, room));
+            plot.svg.text(right, top + 18.0, "value halo end", &value);
+        }
+    }
+    let mut at = 0.0;
+    for (kind, value) in bar.parts().into_iter().enumerate().filter(|(_, value)| *value > 0.0) {
+        let (from, to) = (plot.x.at(at), plot.x.at(at + value));
+        let tip = format!("{label}: {} {} CPU s per GB", KINDS[kind].1, significant(value));
+        plot.svg.tipped(&tip, |svg| {
+            let class = format!("bar {}", KINDS[kind].0);
+            svg.rect(from, bar_top, (to - from - 0.75).max(0.5), bar_height, &class);
+        });
+        at += value;
+    }
+}
+
 fn table(bars: &[Bar]) -> Table {
     let mut table = Table::new(
-        "CPU seconds per 10^9 bytes",
-        &["Cell", "Side", "#User", "#System", "#Interrupts", "#Flow threads", "#Sum"],
+        "CPU seconds per 10^9 bytes, medians of all trials",
+        &["Cell", "Side", "#Flow threads, s/GB", "#Interrupts, s/GB", "#Sum, s/GB", "#Other programs, s/GB"],
     );
     for bar in bars {
-        let text = |value: f64| if value > 0.0 { number(value) } else { "\u{2013}".to_owned() };
-        let mut cells = vec![bar.cell.clone(), bar.side.clone()];
-        cells.extend(bar.parts.iter().map(|value| text(*value)));
-        cells.push(text(bar.parts.iter().sum()));
-        table.push(cells);
+        let text = |value: Option<f64>| value.map_or_else(|| "\u{2013}".to_owned(), significant);
+        table.push(vec![
+            bar.cell.clone(),
+            bar.side.clone(),
+            significant(bar.threads),
+            text(bar.softirqs),
+            significant(bar.sum()),
+            text(bar.other),
+        ]);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_the_threads_own_time_counts_once() {
+        let side = |busy_ns, softirq_ns| SideCpu { thread_ns: 0.0, softirq_ns, busy_ns };
+        // A host that did nothing else: threads and interrupts are what it used.
+        assert_eq!(beyond_threads(side(400.0, 230.0), 397.0), 3.0);
+        assert_eq!(beyond_threads(side(400.0, 230.0), 410.0), 0.0);
+        // Beside other programs no more than there were.
+        assert_eq!(beyond_threads(side(17_260.0, 50.0), 710.0), 50.0);
+    }
 }

@@ -6,7 +6,7 @@ use clearstream_schema::{lab::LabFile, probe::DelayStats};
 use crate::{
     digest::{Digest, ExperimentDigest},
     figure::{Figure, LegendItem, Table, draw_both, identifier},
-    format::{bytes, percent, time},
+    format::{bytes, percent, range, time},
     svg::{
         Svg,
         plot::{Area, Plot, Size, fitted, text_width, tick_labels},
@@ -60,7 +60,7 @@ pub(crate) fn figure(digest: &Digest, experiment: &ExperimentDigest) -> Option<F
             LegendItem::new("median s0", "median"),
             LegendItem::new("interval s0", "median to 99th percentile, tick at the 90th"),
             LegendItem::new("line faint", "shortest to longest"),
-            LegendItem::new("line product", "delay asked of the lab, both ways"),
+            LegendItem::new("line product", "delay that the lab was set to, both ways"),
         ]
         .into_iter()
         .filter(|item| item.swatch != "line product" || asked_ns(digest).is_some())
@@ -141,7 +141,7 @@ fn asked_ns(digest: &Digest) -> Option<f64> {
 }
 
 fn finding(digest: &Digest, tracks: &[Track<'_>]) -> Option<String> {
-    let best = tracks.iter().min_by_key(|track| track.stats.p50_ns)?;
+    tracks.first()?;
     let sent: u64 = tracks.iter().map(|track| track.stats.sent_count).sum();
     let answered: u64 = tracks.iter().map(|track| track.stats.answered_count).sum();
     let lost = sent.saturating_sub(answered);
@@ -150,15 +150,24 @@ fn finding(digest: &Digest, tracks: &[Track<'_>]) -> Option<String> {
     } else {
         format!("{lost} of {sent} probes lost ({})", percent(lost as f64 / sent as f64))
     };
+    // Of every probe: what one of them says does not hold for the others.
+    let over = |of: fn(&DelayStats) -> u64| {
+        let values = || tracks.iter().map(|track| of(track.stats));
+        let ends = values().min().zip(values().max()).unwrap_or_default();
+        range(&time(ends.0 as f64), &time(ends.1 as f64))
+    };
     let asked = asked_ns(digest).map_or_else(String::new, |asked| {
-        let off = (best.stats.mean_ns as f64 - asked) / 1e6;
-        format!(" (the lab was asked for {}, the mean is {off:+.3} ms off)", time(asked))
+        let off = |track: &Track<'_>| format!("{:+.3} ms", (track.stats.mean_ns as f64 - asked) / 1e6);
+        let mean = |track: &&Track<'_>| track.stats.mean_ns;
+        let ends = tracks.iter().min_by_key(mean).zip(tracks.iter().max_by_key(mean));
+        let off = ends.map_or_else(String::new, |(low, high)| range(&off(low), &off(high)));
+        format!(" (the lab was set to {}, means are {off} off)", time(asked))
     });
     Some(format!(
         "Round trip {} in the median{asked}, {} at the 99th percentile, jitter {}; {loss}.",
-        time(best.stats.p50_ns as f64),
-        time(best.stats.p99_ns as f64),
-        time(best.stats.jitter_ns as f64),
+        over(|stats| stats.p50_ns),
+        over(|stats| stats.p99_ns),
+        over(|stats| stats.jitter_ns),
     ))
 }
 
@@ -175,25 +184,23 @@ fn draw(digest: &Digest, tracks: &[Track<'_>], size: Size) -> Svg {
     let (low, high) = ((low - pad).max(0.0), high + pad);
     let row = size.pick(40.0, 52.0);
     let left = (tracks.iter().map(|t| text_width(&t.label)).fold(0.0, f64::max) + 20.0).clamp(70.0, 320.0);
-    let svg = Svg::new(size.width(), 30.0 + row * tracks.len() as f64 + 46.0);
+    let svg = Svg::new(size.width(), 34.0 + row * tracks.len() as f64 + 46.0);
     let area = Area {
         left: size.pick(left, 12.0),
         right: svg.width - size.pick(24.0, 14.0),
-        top: 22.0,
+        top: 26.0,
         bottom: svg.height - 46.0,
     };
     let ticks = ticks_between(low, high, size.pick(7, 4));
     let x = Scale::Linear { domain: (low, high), range: (0.0, 1.0) };
     let y = Scale::Linear { domain: (0.0, 1.0), range: (0.0, 1.0) };
     let mut plot = Plot::on(svg, area, (x, tick_labels(&ticks), "round-trip time, ms"), (y, Vec::new(), ""));
+    let stretches = plot.stretches(size, tracks.len(), row, 24.0);
     for tick in &ticks {
-        let at = plot.x.at(*tick);
-        plot.svg.line((at, area.top), (at, area.bottom), "grid");
+        plot.upright(*tick, "grid", &stretches);
     }
     if let Some(asked) = asked {
-        let at = plot.x.at(asked);
-        plot.svg.line((at, area.top - 6.0), (at, area.bottom), "product");
-        plot.svg.text(at + 4.0, area.top - 8.0, "note halo start", &format!("asked {asked} ms"));
+        plot.rule_over(asked, "product", &format!("set to {asked} ms"), 0, &stretches);
     }
     for (index, track) in tracks.iter().enumerate() {
         let top = area.top + row * index as f64;
@@ -204,6 +211,7 @@ fn draw(digest: &Digest, tracks: &[Track<'_>], size: Size) -> Svg {
 
 fn draw_track(plot: &mut Plot, track: &Track<'_>, middle: f64, top: f64, size: Size) {
     let stats = track.stats;
+    let cut = stats.max_ns as f64 / 1e6 > plot.x.domain().1;
     match size {
         Size::Wide => plot.svg.text(
             plot.area.left - 12.0,
@@ -211,12 +219,19 @@ fn draw_track(plot: &mut Plot, track: &Track<'_>, middle: f64, top: f64, size: S
             "rowlabel end",
             &fitted(&track.label, plot.area.left - 16.0),
         ),
-        Size::Narrow => plot.svg.text(plot.area.left + 4.0, top + 18.0, "rowlabel halo start", &track.label),
+        Size::Narrow => {
+            let mut value = time(stats.p50_ns as f64);
+            if cut {
+                value.push_str(&format!(", longest {} \u{2192}", time(stats.max_ns as f64)));
+            }
+            let room = plot.area.right - plot.area.left - text_width(&value) - 12.0;
+            plot.svg.text(plot.area.left, top + 18.0, "rowlabel halo start", &fitted(&track.label, room));
+            plot.svg.text(plot.area.right, top + 18.0, "value halo end", &value);
+        }
     }
     let at = |ns: u64| plot.x.at((ns as f64 / 1e6).min(plot.x.domain().1));
     let [min, p50, p90, p99, max] =
         [stats.min_ns, stats.p50_ns, stats.p90_ns, stats.p99_ns, stats.max_ns].map(at);
-    let cut = stats.max_ns as f64 / 1e6 > plot.x.domain().1;
     let tip = format!(
         "{}: median {}, p90 {}, p99 {}, longest {}",
         track.label,
@@ -230,10 +245,10 @@ fn draw_track(plot: &mut Plot, track: &Track<'_>, middle: f64, top: f64, size: S
         svg.rounded(p50, middle - 4.0, (p99 - p50).max(1.0), 8.0, 2.0, "interval s0");
         svg.rect(p90 - 0.75, middle - 6.0, 1.5, 12.0, "bar s0");
         svg.rounded(p50 - 1.75, middle - 9.0, 3.5, 18.0, 1.5, "median s0");
-        if cut {
+        if cut && size == Size::Wide {
             svg.text(
                 max,
-                middle - 8.0,
+                middle - 10.0,
                 "note halo end",
                 &format!("longest {} \u{2192}", time(stats.max_ns as f64)),
             );
@@ -243,19 +258,19 @@ fn draw_track(plot: &mut Plot, track: &Track<'_>, middle: f64, top: f64, size: S
 
 fn table(tracks: &[Track<'_>]) -> Table {
     let mut table = Table::new(
-        "Round-trip time in ms",
+        "Round-trip time",
         &[
             "Probe",
             "#Trial",
             "#Answered",
             "#Lost",
-            "#Min",
-            "#Mean",
-            "#Median",
-            "#p90",
-            "#p99",
-            "#Max",
-            "#Jitter",
+            "#Min, ms",
+            "#Mean, ms",
+            "#Median, ms",
+            "#p90, ms",
+            "#p99, ms",
+            "#Max, ms",
+            "#Jitter, ms",
             "Clock",
         ],
     );

@@ -10,7 +10,7 @@ use crate::{
     estimate::{change, change_sure},
     figure::{Figure, LegendItem, Table, draw_both, identifier},
     figures::goodput::sentence_case,
-    format::{level_of, signed_percent},
+    format::{count, level_of, range, signed_percent},
     svg::{
         Svg,
         plot::{Area, Plot, Size, fitted, text_width, tick_labels},
@@ -23,6 +23,8 @@ const SEED: u64 = 0x40_6e;
 /// An effect is at the head of the page by its own test or by that of what it
 /// depends on; the second is strict, so that both together err in hardly more than 5 %.
 const PROVEN: f64 = 0.01;
+/// So many levels that an effect depends on stand in a sentence one by one; of more their ends.
+const LISTED: usize = 3;
 /// A factor with more levels is a curve, not a comparison.
 const MOST_LEVELS: usize = 6;
 /// Contrasts beyond these are left to `study compare`.
@@ -30,6 +32,8 @@ const MOST_CONTRASTS: usize = 12;
 /// Room for the labels of a wide drawing.
 const LABEL_WIDTH: f64 = 270.0;
 const HEADING_HEIGHT: f64 = 24.0;
+/// Height of a label on a phone, where it stands above its mark.
+const LABEL: f64 = 20.0;
 
 /// One comparison and what it depends on.
 #[derive(Debug, Clone)]
@@ -57,6 +61,12 @@ impl Contrast {
             return Some((signed_percent(ratio.value - 1.0), change_sure(&ratio)));
         }
         let found = self.effect.interaction().filter(|m| m.probability_ratio.is_some_and(|p| p < PROVEN))?;
+        if found.levels.len() > LISTED {
+            let ((_, low), (_, high)) = ends(&found.levels)?;
+            let of = count(found.levels.len(), "level");
+            let value = range(&signed_percent(low.value - 1.0), &signed_percent(high.value - 1.0));
+            return Some((value, format!("depends on what else is set: lowest to highest of {of}")));
+        }
         let values: Vec<String> =
             found.levels.iter().map(|(_, ratio)| signed_percent(ratio.value - 1.0)).collect();
         let levels: Vec<String> =
@@ -67,6 +77,17 @@ impl Contrast {
     /// One sentence without its full stop.
     pub(crate) fn sentence(&self) -> String {
         match self.effect.interaction() {
+            Some(found) if found.levels.len() > LISTED => {
+                let of = count(found.levels.len(), "level");
+                let text = ends(&found.levels).map(|((at, low), (to, high))| {
+                    format!(
+                        "from {} with {at} to {} with {to}",
+                        signed_percent(low.value - 1.0),
+                        signed_percent(high.value - 1.0)
+                    )
+                });
+                format!("{}: no single figure, it depends: {} ({of})", self.label, text.unwrap_or_default())
+            }
             Some(found) => {
                 let levels: Vec<String> =
                     found.levels.iter().map(|(level, ratio)| format!("{level}: {}", change(ratio))).collect();
@@ -76,6 +97,15 @@ impl Contrast {
             None => format!("{}: no difference proven, {}", self.label, change(&self.effect.pooled)),
         }
     }
+}
+
+/// A level of another factor, and the effect there.
+type Level = (String, PairedRatio);
+
+/// The levels with the lowest and the highest effect.
+fn ends(levels: &[Level]) -> Option<(&Level, &Level)> {
+    let order = |one: &&Level, other: &&Level| one.1.value.total_cmp(&other.1.value);
+    levels.iter().min_by(order).zip(levels.iter().max_by(order))
 }
 
 /// Comparisons of every factor's first level with its others.
@@ -197,7 +227,7 @@ pub(crate) fn of(experiment: &ExperimentDigest, contrasts: &[Contrast]) -> Optio
     let mut legend = vec![LegendItem::new("bar s0", "typical ratio of the pairs with its 95 % interval")];
     if lines.iter().any(|line| !line.ratio.is_95()) {
         legend
-            .push(LegendItem::new("bar s7", "fewer than six pairs: with their range, which proves nothing"));
+            .push(LegendItem::new("bar few", "fewer than six pairs: with their range, which proves nothing"));
     }
     Some(Figure {
         drawings: draw_both(&id, &title, &finding, |size| draw(&lines, size)),
@@ -230,10 +260,10 @@ fn draw(lines: &[Line], size: Size) -> Svg {
     let x = Scale::Linear { domain, range: (0.0, 1.0) };
     let ticks = ticks_between(domain.0, domain.1, size.pick(7, 5));
     let y = Scale::Linear { domain: (0.0, 1.0), range: (0.0, 1.0) };
-    let mut plot = Plot::on(svg, area, (x, tick_labels(&ticks), "change, %"), (y, Vec::new(), ""));
-    for tick in ticks.iter().chain([&0.0]) {
-        let at = plot.x.at(*tick);
-        plot.svg.line((at, area.top), (at, area.bottom), if *tick == 0.0 { "axis" } else { "grid" });
+    let mut plot = Plot::on(svg, area, (x, tick_labels(&ticks), "change of goodput, %"), (y, Vec::new(), ""));
+    let stretches = stretches(lines, area, row_height, size);
+    for tick in ticks.iter().filter(|tick| **tick != 0.0).chain([&0.0]) {
+        plot.upright(*tick, if *tick == 0.0 { "axis" } else { "grid" }, &stretches);
     }
     let mut top = area.top;
     for line in lines {
@@ -248,6 +278,20 @@ fn draw(lines: &[Line], size: Size) -> Svg {
     plot.svg
 }
 
+/// Where vertical lines may be: not behind headings, nor on a phone behind labels.
+fn stretches(lines: &[Line], area: Area, row_height: f64, size: Size) -> Vec<(f64, f64)> {
+    let mut top = area.top;
+    let mut all = Vec::with_capacity(lines.len());
+    for line in lines {
+        if line.heading.is_some() {
+            top += HEADING_HEIGHT;
+        }
+        all.push((top + size.pick(0.0, LABEL), top + row_height));
+        top += row_height;
+    }
+    all
+}
+
 fn row(plot: &mut Plot, line: &Line, (top, height): (f64, f64), percent: impl Fn(f64) -> f64, size: Size) {
     let middle = top + height * size.pick(0.5, 0.68);
     match size {
@@ -258,15 +302,17 @@ fn row(plot: &mut Plot, line: &Line, (top, height): (f64, f64), percent: impl Fn
             plot.svg.text(plot.area.right + 76.0, middle + 4.0, "value end", &value);
         }
         Size::Narrow => {
-            let label = fitted(&line.label, plot.svg.width - 20.0);
-            plot.svg.text(plot.area.left, middle - 14.0, "rowlabel halo start", &label);
+            let value = signed_percent(line.ratio.value - 1.0);
+            let label = fitted(&line.label, plot.svg.width - 34.0 - text_width(&value));
+            plot.svg.text(plot.area.left, middle - 16.0, "rowlabel halo start", &label);
+            plot.svg.text(plot.area.right, middle - 16.0, "value halo end", &value);
         }
     }
     mark(plot, line, middle, percent);
 }
 
 fn mark(plot: &mut Plot, line: &Line, middle: f64, percent: impl Fn(f64) -> f64) {
-    let class = if line.ratio.is_95() { "s0" } else { "s7" };
+    let class = if line.ratio.is_95() { "s0" } else { "few" };
     let [low, at, high] =
         [line.ratio.low, line.ratio.value, line.ratio.high].map(|ratio| plot.x.at(percent(ratio)));
     let tip = format!("{} \u{2013} {}", line.label, change(&line.ratio));

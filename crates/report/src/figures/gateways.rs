@@ -221,12 +221,17 @@ fn draw_failures(groups: &[Group<'_>], size: Size) -> Svg {
     let area = Area {
         left: size.pick(56.0, 44.0),
         right: svg.width - size.pick(24.0, 10.0),
-        top: 40.0,
+        top: 48.0,
         bottom: svg.height - 44.0,
     };
     let x = Scale::Linear { domain: (first, last), range: (0.0, 1.0) };
     let x_ticks = tick_labels(&ticks_between(first, last, size.pick(10, 5)));
-    let mut plot = Plot::on(svg, area, (x, x_ticks, "s after the failure"), (y, tick_labels(&y_ticks), "%"));
+    let mut plot = Plot::on(
+        svg,
+        area,
+        (x, x_ticks, "time after the failure, s"),
+        (y, tick_labels(&y_ticks), "answers, % of before"),
+    );
     plot.rule_at(0.0, "axis", "the gateway fails", 0);
     for (index, line) in lines.iter().enumerate() {
         let line: Vec<(f64, f64)> = line.iter().map(|(at, share)| (*at, share * 100.0)).collect();
@@ -297,8 +302,8 @@ fn shares(experiment: &ExperimentDigest, groups: &[Group<'_>]) -> Option<Figure>
         .flatten()
         .collect(),
         legend: vec![
-            LegendItem::new("box s0", "requests"),
-            LegendItem::new("box s1", "answers"),
+            LegendItem::new("box t1", "requests"),
+            LegendItem::new("box t0", "answers"),
             LegendItem::new("line thin", "share by weight"),
         ],
         table: share_table(groups),
@@ -379,8 +384,8 @@ fn draw_shares(groups: &[Group<'_>], size: Size) -> Svg {
         for (place, gateway) in all.iter().enumerate() {
             let start = left + step * place as f64;
             let bars = [
-                (gateway.forward_count as f64 / forward, "s0", "requests"),
-                (gateway.reply_count as f64 / reply, "s1", "answers"),
+                (gateway.forward_count as f64 / forward, "t1", "requests"),
+                (gateway.reply_count as f64 / reply, "t0", "answers"),
             ];
             for (number, (share, class, word)) in bars.into_iter().enumerate() {
                 let x = start + step * (0.16 + 0.34 * number as f64);

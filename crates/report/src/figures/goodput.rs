@@ -7,7 +7,6 @@ use crate::{
     digest::{Cell, ExperimentDigest},
     estimate::chosen,
     figure::{Figure, LegendItem, Table, draw_both, identifier, published_range},
-    figures::series_class,
     format::{gbps, level, rate},
     svg::{
         Svg,
@@ -16,6 +15,8 @@ use crate::{
     },
 };
 
+/// Height of a row's label on a phone, where it stands above its marks.
+const LABEL: f64 = 22.0;
 /// Rows beyond this many are in the table only.
 const MAX_ROWS: usize = 40;
 
@@ -123,16 +124,16 @@ fn draw(experiment: &ExperimentDigest, size: Size) -> Svg {
         .fold(0.0, f64::max);
     let (x, x_ticks) = Scale::from_zero(highest, size.pick(8, 5));
     let y = Scale::Linear { domain: (0.0, cells.len() as f64), range: (0.0, 1.0) };
-    let mut plot = Plot::on(svg, area, (x, tick_labels(&x_ticks), "Gb/s"), (y, Vec::new(), ""));
+    let mut plot = Plot::on(svg, area, (x, tick_labels(&x_ticks), "goodput, Gb/s"), (y, Vec::new(), ""));
+    let stretches = plot.stretches(size, cells.len(), row_height, LABEL);
     for tick in &x_ticks {
-        let at = plot.x.at(*tick);
-        plot.svg.line((at, area.top), (at, area.bottom), if *tick == 0.0 { "axis" } else { "grid" });
+        plot.upright(*tick, if *tick == 0.0 { "axis" } else { "grid" }, &stretches);
     }
     // What holds for the whole experiment, such as the ceiling of a slot, crosses all rows.
     for published in experiment.spec.published.iter().filter(|p| p.factors.is_empty()) {
         if let Some((low, high, text)) = published_range(published) {
             plot.shade(low, high, "theirs-band");
-            plot.rule_at(high, "theirs", &text, 0);
+            plot.rule_over(high, "theirs", &text, 0, &stretches);
         }
     }
     for (index, cell) in cells.iter().enumerate() {
@@ -142,14 +143,19 @@ fn draw(experiment: &ExperimentDigest, size: Size) -> Svg {
             Size::Wide => {
                 plot.svg.text(area.left - 12.0, middle + 4.0, "rowlabel end", &fitted(&label, left - 16.0))
             }
-            Size::Narrow => plot.svg.text(area.left + 4.0, middle - 16.0, "rowlabel halo start", &label),
+            Size::Narrow => {
+                let value = cell.goodput().map(|estimate| rate(estimate.median)).unwrap_or_default();
+                let room = area.right - area.left - text_width(&value) - 12.0;
+                plot.svg.text(area.left + 4.0, middle - 18.0, "rowlabel halo start", &fitted(&label, room));
+                plot.svg.text(area.right, middle - 18.0, "value halo end", &value);
+            }
         }
-        row(&mut plot, cell, &experiment.spec.published, index, middle, size);
+        row(&mut plot, cell, &experiment.spec.published, middle, size);
     }
     plot.svg
 }
 
-fn row(plot: &mut Plot, cell: &Cell, published: &[Published], index: usize, middle: f64, size: Size) {
+fn row(plot: &mut Plot, cell: &Cell, published: &[Published], middle: f64, size: Size) {
     for published in published.iter().filter(|p| !p.factors.is_empty() && belongs(p, cell)) {
         if let Some((low, high, text)) = published_range(published) {
             let (from, to) = (plot.x.at(low), plot.x.at(high));
@@ -161,19 +167,18 @@ fn row(plot: &mut Plot, cell: &Cell, published: &[Published], index: usize, midd
         }
     }
     let Some(estimate) = cell.goodput() else { return };
-    let class = series_class(index);
     let at = plot.x.at(estimate.median / 1e9);
     let tip = format!("{} \u{2013} {}", rate(estimate.median), estimate.how_sure(rate));
     let dots: Vec<f64> = cell.values().iter().map(|bps| plot.x.at(bps / 1e9)).collect();
     let interval = estimate.interval.map(|(low, high)| (plot.x.at(low / 1e9), plot.x.at(high / 1e9)));
     plot.svg.tipped(&tip, |svg| {
         if let Some((low, high)) = interval {
-            svg.rounded(low, middle - 3.0, (high - low).max(1.0), 6.0, 3.0, &format!("interval {class}"));
+            svg.rounded(low, middle - 3.0, (high - low).max(1.0), 6.0, 3.0, "interval s0");
         }
         for dot in &dots {
-            svg.circle(*dot, middle, 3.0, &format!("dot faint {class}"));
+            svg.circle(*dot, middle, 3.0, "dot faint s0");
         }
-        svg.rounded(at - 1.75, middle - 9.0, 3.5, 18.0, 1.5, &format!("median {class}"));
+        svg.rounded(at - 1.75, middle - 9.0, 3.5, 18.0, 1.5, "median s0");
     });
     if size == Size::Wide {
         let right = plot.area.right;

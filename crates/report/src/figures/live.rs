@@ -4,7 +4,7 @@
 use crate::{
     digest::{Digest, ExperimentDigest},
     figure::{Figure, LegendItem, Table, draw_both, identifier, published_range},
-    figures::{goodput::published_legend, series_class},
+    figures::goodput::published_legend,
     format::{gbps, join, number, rate},
     series::{InterfaceSeries, Points, Series},
     svg::{
@@ -80,11 +80,15 @@ fn panels(digest: &Digest, series: &Series) -> Vec<Panel> {
             let mine: Vec<&InterfaceSeries> =
                 series.interfaces.iter().filter(|i| i.client == client).collect();
             for (index, interface) in mine.iter().enumerate() {
-                for (points, way, shift) in [(&interface.received, "in", 0), (&interface.sent, "out", 1)] {
+                // The direction has the colour; further interfaces of a host have other strokes.
+                let stroke = if index > 0 { " other" } else { "" };
+                for (points, way, class) in
+                    [(&interface.received, "in", "t0"), (&interface.sent, "out", "t1")]
+                {
                     if highest(points) > quiet {
                         lines.push(Line {
                             name: format!("{} {way}", interface.name),
-                            class: series_class(index * 2 + shift),
+                            class: format!("{class}{stroke}"),
                             points: points.clone(),
                         });
                     }
@@ -93,7 +97,7 @@ fn panels(digest: &Digest, series: &Series) -> Vec<Panel> {
             if !client && highest(&series.bursts) > 0.0 {
                 lines.push(Line {
                     name: "bursty flows alone, goodput".to_owned(),
-                    class: "s2".to_owned(),
+                    class: "t2".to_owned(),
                     points: series.bursts.clone(),
                 });
             }
@@ -129,7 +133,7 @@ fn finding(digest: &Digest, series: &Series) -> String {
 }
 
 fn draw(panels: &[Panel], experiment: &ExperimentDigest, size: Size) -> Svg {
-    let height = size.pick(230.0, 210.0);
+    let height = size.pick(236.0, 216.0);
     let lines = || panels.iter().flat_map(|panel| &panel.lines);
     let top_value = lines()
         .map(|line| highest(&line.points) / 1e9)
@@ -142,14 +146,15 @@ fn draw(panels: &[Panel], experiment: &ExperimentDigest, size: Size) -> Svg {
         let area = Area {
             left: size.pick(52.0, 40.0),
             right: size.width() - size.pick(20.0, 10.0),
-            top: top + 50.0,
+            top: top + 56.0,
             bottom: top + height - 44.0,
         };
         svg.text(size.pick(area.left, 4.0), top + 16.0, "panel start", &panel.title);
         let (y, y_ticks) = Scale::from_zero(top_value, 4);
         let x = Scale::Linear { domain: (0.0, seconds), range: (0.0, 1.0) };
         let x_ticks = tick_labels(&ticks_between(0.0, seconds, size.pick(8, 5)));
-        let mut plot = Plot::on(svg, area, (x, x_ticks, "time, s"), (y, tick_labels(&y_ticks), "Gb/s"));
+        let mut plot =
+            Plot::on(svg, area, (x, x_ticks, "time, s"), (y, tick_labels(&y_ticks), "traffic, Gb/s"));
         if index + 1 == panels.len() {
             for published in experiment.spec.published.iter().filter_map(published_range) {
                 plot.published_band(published.0, published.1);

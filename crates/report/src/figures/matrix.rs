@@ -7,17 +7,18 @@ use clearstream_schema::flow::Direction;
 
 use crate::{
     digest::{Cell, Digest, ExperimentDigest, most_named},
-    estimate::median,
     figure::{Figure, LegendItem, Table, draw_both, identifier, published_range},
     figures::{
         effects,
         interrupt::ReaderPlace,
         order::{Boundary, Place, boundary, node_runs, sorted},
     },
-    format::{core, gbps, level_of, rate},
+    format::{core, gbps, level_of, range, rate},
     svg::{Svg, plot::Size},
 };
 
+/// Width of a digit in a cell.
+const CELL_DIGIT: f64 = 6.4;
 /// Steps of the heat scale; the style sheet has as many colours.
 pub(crate) const HEAT_STEPS: usize = 9;
 
@@ -85,11 +86,11 @@ impl Matrix {
         placed.collect()
     }
 
-    /// Median of the cells with these places.
-    fn over(&self, wanted: impl Fn(u32, u32) -> bool) -> Option<f64> {
-        let found: Vec<f64> =
-            self.medians.iter().filter(|(key, _)| wanted(key.0, key.1)).map(|(_, value)| *value).collect();
-        median(&found)
+    /// Lowest to highest of the cells with these places: what stands in the matrix, nothing pooled.
+    fn over(&self, wanted: impl Fn(u32, u32) -> bool) -> Option<String> {
+        let found = || self.medians.iter().filter(|(key, _)| wanted(key.0, key.1)).map(|(_, bps)| *bps);
+        let (low, high) = (found().min_by(f64::total_cmp)?, found().max_by(f64::total_cmp)?);
+        Some(range(&rate(low), &rate(high)))
     }
 
     fn bounds(&self) -> (f64, f64) {
@@ -193,11 +194,11 @@ fn finding(matrix: &Matrix, one_machine: bool) -> String {
         ("with sender and reader on one core".to_owned(), matrix.over(|s, r| !apart(s, r))),
     ];
     let mut parts: Vec<String> =
-        kinds.into_iter().filter_map(|(name, bps)| Some(format!("{} {name}", rate(bps?)))).collect();
+        kinds.into_iter().filter_map(|(name, goodput)| Some(format!("{} {name}", goodput?))).collect();
     let shared = matrix.over(|s, r| one_machine && apart(s, r) && s == home.core);
     parts.extend(
-        shared.map(|bps| {
-            format!("{} with the sender on the interrupt core and the reader on another", rate(bps))
+        shared.map(|goodput| {
+            format!("{goodput} with the sender on the interrupt core and the reader on another")
         }),
     );
     format!("Read {}.", parts.join(", "))
@@ -278,9 +279,10 @@ fn heat_cell(svg: &mut Svg, matrix: &Matrix, pair: (u32, u32), (x, y): (f64, f64
             let class = matrix.heat(*value);
             svg.tipped(&tip, |svg| {
                 svg.rounded(x, y, side, side, if cell > 20.0 { 3.0 } else { 0.0 }, &class);
-                if cell >= 27.0 {
+                let text = gbps(*value);
+                if cell >= 27.0 && CELL_DIGIT * text.len() as f64 <= side {
                     let middle = (x + side / 2.0, y + side / 2.0 + 4.0);
-                    svg.text(middle.0, middle.1, &format!("cell middle {class}"), &gbps(*value));
+                    svg.text(middle.0, middle.1, &format!("cell middle {class}"), &text);
                 }
             });
         }
@@ -369,12 +371,11 @@ fn mark_interrupt_core(
 
 fn table(matrix: &Matrix) -> Table {
     let titles: Vec<String> = std::iter::once("Receiver core".to_owned())
-        .chain(matrix.senders.iter().map(|sender| format!("#sender {}", sender.core)))
+        .chain(matrix.senders.iter().map(|sender| format!("#sender {}, Gb/s", sender.core)))
         .collect();
     let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
     let trials: usize = matrix.counts.values().sum();
-    let mut table =
-        Table::new(format!("Median goodput in Gb/s, {}", crate::format::count(trials, "trial")), &titles);
+    let mut table = Table::new(format!("Median goodput, {}", crate::format::count(trials, "trial")), &titles);
     for receiver in &matrix.receivers {
         let marked = matrix.interrupt_core == Some(receiver.core);
         let name = format!(

@@ -16,7 +16,9 @@ pub(crate) mod staircase;
 pub(crate) mod throughput;
 pub(crate) mod window;
 
-/// Class of the `index`-th series; the palette has eight.
+/// Class of the `index`-th level of a factor. The first colour of the palette, `s0`, is that of
+/// our trials where there is nothing to tell apart; parts of a whole (`k0`, `k1`) and directions
+/// of traffic (`t0` to `t2`) have colours of their own: one colour, one meaning.
 pub(crate) fn series_class(index: usize) -> String {
-    format!("s{}", index % 8)
+    format!("s{}", 1 + index % 7)
 }

@@ -12,18 +12,21 @@ use crate::{
     figures::{
         goodput::published_legend,
         order::{Boundary, Place, boundary, node_runs, sorted},
-        series_class,
     },
-    format::{core, gbps, level, rate, signed_percent},
+    format::{core, gbps, level, range, rate},
     svg::{
         Svg,
-        plot::{Area, Plot, Size, tick_labels},
+        plot::{Area, Plot, Size, fitted, tick_labels},
         scale::Scale,
     },
 };
 
 /// A bar this wide has its core number below it.
 const ROOM_FOR_NUMBER: f64 = 19.0;
+/// Widest bar with the gap beside it.
+const WIDEST_BAR: f64 = 56.0;
+/// Shortest axis.
+const LEAST_AXIS: f64 = 240.0;
 
 /// One panel: all cores of one side, all else equal.
 struct Panel {
@@ -42,14 +45,10 @@ pub(crate) fn figure(digest: &Digest, experiment: &ExperimentDigest) -> Option<F
     let id = identifier(&[&experiment.spec.name, "row"]);
     let title = format!("{}: goodput by core", experiment.spec.title);
     let finding = panels.iter().map(finding).collect::<Vec<_>>().join(" ");
-    let mut nodes: Vec<u32> =
-        panels.iter().flat_map(|panel| &panel.places).filter_map(|place| place.node).collect();
-    nodes.sort_unstable();
-    nodes.dedup();
-    let mut legend: Vec<LegendItem> = nodes
-        .iter()
-        .map(|node| LegendItem::new(format!("box {}", series_class(*node as usize)), format!("node {node}")))
-        .collect();
+    let mut legend = vec![LegendItem::new(
+        "box s0",
+        "median of our trials, with its 95 % interval (the range below six); cores stand by node",
+    )];
     if panels.iter().any(|panel| panel.interrupt_core.is_some()) {
         legend.push(LegendItem::new("irq", "interrupt core"));
     }
@@ -144,18 +143,18 @@ fn finding(panel: &Panel) -> String {
         && nodes.len() > 1
     {
         text.push_str(&format!(
-            "; {} has the highest median ({}), {} the lowest ({}, {})",
+            "; by node the cores\u{2019} medians are {} on {} and {} on {}",
+            spread(&all, home.0),
             home.0.group_name(),
-            rate(home.1),
+            spread(&all, worst.0),
             worst.0.group_name(),
-            rate(worst.1),
-            signed_percent(worst.1 / home.1 - 1.0)
         ));
         let sibling = nodes.iter().find(|(p, _)| p.package == home.0.package && p.node != home.0.node);
-        if let Some(sibling) = sibling {
+        if let Some((sibling, _)) = sibling.filter(|(place, _)| place.node != worst.0.node) {
             text.push_str(&format!(
-                "; the other node of its package loses {}",
-                rate((home.1 - sibling.1).max(0.0))
+                ", {} on {} of the same package",
+                spread(&all, *sibling),
+                sibling.group_name()
             ));
         }
     }
@@ -163,8 +162,16 @@ fn finding(panel: &Panel) -> String {
     text
 }
 
+/// Lowest to highest of the cores of one node: what the bars show, nothing pooled.
+fn spread(all: &[(Place, f64)], node: Place) -> String {
+    let here = all.iter().filter(|(place, _)| (place.package, place.node) == (node.package, node.node));
+    let (low, high) =
+        here.fold((f64::INFINITY, 0.0f64), |(low, high), (_, bps)| (low.min(*bps), high.max(*bps)));
+    range(&rate(low), &rate(high))
+}
+
 fn draw(panels: &[Panel], experiment: &ExperimentDigest, size: Size) -> Svg {
-    let height = size.pick(250.0, 220.0);
+    let height = size.pick(256.0, 226.0);
     let svg = Svg::new(size.width(), height * panels.len() as f64 + 8.0);
     let highest = panels
         .iter()
@@ -192,16 +199,26 @@ fn draw_panel(
     let area = Area {
         left: size.pick(52.0, 38.0),
         right: size.width() - size.pick(16.0, 6.0),
-        top: top + 54.0,
+        top: top + 60.0,
         bottom: top + height - 46.0,
     };
-    svg.text(size.pick(area.left, 4.0), top + 18.0, "panel start", &panel.label);
-    let (y, y_ticks) = Scale::from_zero(highest, 4);
-    let x = Scale::Linear { domain: (0.0, 1.0), range: (0.0, 1.0) };
-    let mut plot = Plot::on(svg, area, (x, Vec::new(), ""), (y, tick_labels(&y_ticks), "Gb/s"));
+    let left = size.pick(area.left, 4.0);
+    svg.text(left, top + 18.0, "panel start", &fitted(&panel.label, size.width() - left));
+    if let Some(core) = panel.interrupt_core {
+        // Beside the bars, where neither a neighbour nor a published line crosses it.
+        let text = format!("outlined: interrupt core {core}");
+        svg.text(area.right, top + 40.0, "irq-text end", &text);
+    }
     let gaps =
         panel.places.windows(2).filter_map(|pair| boundary(pair[0], pair[1])).map(gap_units).sum::<f64>();
-    let unit = ((area.right - area.left) / (panel.places.len() as f64 + gaps)).min(56.0);
+    let units = panel.places.len() as f64 + gaps;
+    let room = area.right - area.left;
+    let unit = (room / units).min(WIDEST_BAR);
+    // A few bars need no axis across the page.
+    let area = Area { right: area.left + (unit * units).max(LEAST_AXIS.min(room)), ..area };
+    let (y, y_ticks) = Scale::from_zero(highest, 4);
+    let x = Scale::Linear { domain: (0.0, 1.0), range: (0.0, 1.0) };
+    let mut plot = Plot::on(svg, area, (x, Vec::new(), ""), (y, tick_labels(&y_ticks), "goodput, Gb/s"));
     let mut at = area.left;
     let mut starts = Vec::with_capacity(panel.places.len());
     for (index, place) in panel.places.iter().enumerate() {
@@ -237,7 +254,6 @@ fn gap_units(boundary: Boundary) -> f64 {
 
 fn bar(plot: &mut Plot, panel: &Panel, place: Place, x: f64, unit: f64) {
     let Some(estimate) = panel.estimates.get(&place.core) else { return };
-    let class = place.node.map_or_else(|| "s0".to_owned(), |node| series_class(node as usize));
     let width = (unit * 0.8).max(1.5);
     let top = plot.y.at(estimate.median / 1e9);
     let bottom = plot.area.bottom;
@@ -252,16 +268,13 @@ fn bar(plot: &mut Plot, panel: &Panel, place: Place, x: f64, unit: f64) {
     );
     let interval = estimate.interval.map(|(l, h)| (plot.y.at(l / 1e9), plot.y.at(h / 1e9)));
     plot.svg.tipped(&tip, |svg| {
-        svg.rounded(x, top, width, bottom - top, (width / 5.0).min(2.0), &format!("bar {class}"));
+        svg.rounded(x, top, width, bottom - top, (width / 5.0).min(2.0), "bar s0");
         if let Some((low, high)) = interval {
             svg.line((x + width / 2.0, low), (x + width / 2.0, high), "whisker");
         }
     });
     if interrupt {
-        let middle = x + width / 2.0;
         plot.svg.rounded(x - 2.0, top - 2.0, width + 4.0, bottom - top + 2.0, 3.0, "irq-outline");
-        let anchor = if middle > plot.area.right - 100.0 { "end" } else { "start" };
-        plot.svg.text(x, top - 7.0, &format!("irq-text halo {anchor}"), "interrupt core");
     }
     if unit >= ROOM_FOR_NUMBER {
         plot.svg.text(x + width / 2.0, bottom + 15.0, "tick middle", &place.core.to_string());

@@ -154,17 +154,17 @@ fn draw(steps: &[Step], size: Size) -> Svg {
     let svg = Svg::new(size.width(), 24.0 + height * steps.len() as f64 + 46.0);
     let area = Area {
         left: size.pick(260.0, 12.0),
-        right: svg.width - size.pick(80.0, 16.0),
+        right: svg.width - size.pick(110.0, 16.0),
         top: 16.0,
         bottom: svg.height - 46.0,
     };
     let highest = steps.iter().map(|step| step.bps / 1e9).fold(0.0, f64::max);
     let (x, ticks) = Scale::from_zero(highest, size.pick(8, 5));
     let y = Scale::Linear { domain: (0.0, 1.0), range: (0.0, 1.0) };
-    let mut plot = Plot::on(svg, area, (x, tick_labels(&ticks), "Gb/s"), (y, Vec::new(), ""));
+    let mut plot = Plot::on(svg, area, (x, tick_labels(&ticks), "rate, Gb/s"), (y, Vec::new(), ""));
+    let stretches = plot.stretches(size, steps.len(), height, 24.0);
     for tick in &ticks {
-        let at = plot.x.at(*tick);
-        plot.svg.line((at, area.top), (at, area.bottom), if *tick == 0.0 { "axis" } else { "grid" });
+        plot.upright(*tick, if *tick == 0.0 { "axis" } else { "grid" }, &stretches);
     }
     let mut above: Option<f64> = None;
     for (index, step) in steps.iter().enumerate() {
@@ -178,10 +178,12 @@ fn draw(steps: &[Step], size: Size) -> Svg {
 fn draw_step(plot: &mut Plot, step: &Step, above: Option<f64>, (top, height): (f64, f64), size: Size) {
     let left = plot.area.left;
     let end = plot.x.at(step.bps / 1e9);
+    let mut beside = end;
     let (bar_top, bar_height) = size.pick((top + 2.0, height - 4.0), (top + 24.0, height - 28.0));
     if let Some(above) = above.map(|bps| plot.x.at(bps / 1e9)).filter(|above| *above > end) {
+        beside = above;
         plot.svg.rect(end, bar_top, above - end, bar_height, "loss");
-        plot.svg.line((above, bar_top - size.pick(4.0, 28.0)), (above, bar_top + bar_height), "stair-edge");
+        plot.svg.line((above, bar_top - size.pick(4.0, 0.0)), (above, bar_top + bar_height), "stair-edge");
     }
     let tip = format!("{}: {}", step.name, rate(step.bps));
     plot.svg
@@ -198,7 +200,7 @@ fn draw_step(plot: &mut Plot, step: &Step, above: Option<f64>, (top, height): (f
         Size::Wide => {
             plot.svg.text(left - 12.0, top + 20.0, "rowlabel end", &step.name);
             plot.svg.text(left - 12.0, top + 36.0, "note end", &step.because);
-            plot.svg.text(end + 8.0, top + height / 2.0 + 5.0, "value halo start", &value);
+            plot.svg.text(beside + 8.0, top + height / 2.0 + 5.0, "value halo start", &value);
         }
         Size::Narrow => {
             plot.svg.text(left + 4.0, top + 17.0, "rowlabel halo start", &format!("{}: {value}", step.name));

@@ -5,7 +5,7 @@ use crate::{
     digest::ExperimentDigest,
     figure::{Figure, LegendItem, Table, draw_both, identifier, published_range},
     figures::{goodput, series_class},
-    format::{gbps, number, range, rate},
+    format::{count, gbps, number, range, rate},
     series::Series,
     svg::{
         Svg,
@@ -46,7 +46,7 @@ pub(crate) fn figure(experiment: &ExperimentDigest) -> Option<Figure> {
     legend.extend(goodput::published_legend(&experiment.spec.published));
     Some(Figure {
         drawings: draw_both(&id, &title, &finding, |size| draw(experiment, size)),
-        notes: Vec::new(),
+        notes: not_drawn(experiment).into_iter().collect(),
         legend,
         table: table(experiment),
         published: Vec::new(),
@@ -56,22 +56,36 @@ pub(crate) fn figure(experiment: &ExperimentDigest) -> Option<Figure> {
     })
 }
 
-/// How much the typical trial of each cell moves after the warm-up.
+/// How much the samples of all trials of each cell move after the warm-up.
 fn finding(experiment: &ExperimentDigest) -> String {
     let parts: Vec<String> = experiment
-        .series
+        .cells
         .iter()
-        .filter(|series| series.typical)
-        .filter_map(|series| {
-            let values = counted(series);
-            let low = values.iter().copied().min_by(f64::total_cmp)?;
-            let high = values.iter().copied().max_by(f64::total_cmp)?;
-            Some(format!("{}: {}", cell_label(experiment, series), range(&rate(low), &rate(high))))
+        .filter_map(|cell| {
+            let all: Vec<&Series> = experiment
+                .series
+                .iter()
+                .filter(|series| series.cell == cell.number && series.counted.count > 0)
+                .collect();
+            let low = all.iter().map(|series| series.counted.lowest_bps).min_by(f64::total_cmp)?;
+            let high = all.iter().map(|series| series.counted.highest_bps).max_by(f64::total_cmp)?;
+            Some(format!(
+                "{}: {} ({})",
+                cell.label(&experiment.varying_factors()),
+                range(&rate(low), &rate(high)),
+                count(all.len(), "trial")
+            ))
         })
         .collect();
     let shown = parts.len().min(4);
     let rest = if parts.len() > shown { format!(" and {} more", parts.len() - shown) } else { String::new() };
-    format!("From sample to sample after the warm-up, {}{rest}.", parts[..shown].join("; "))
+    format!("Lowest to highest sample after the warm-up, {}{rest}.", parts[..shown].join("; "))
+}
+
+/// How many trials are in sentence and table alone.
+fn not_drawn(experiment: &ExperimentDigest) -> Option<String> {
+    let missing = experiment.series.iter().filter(|series| series.goodput.is_empty()).count();
+    (missing > 0).then(|| format!("{} more in sentence and table are not drawn.", count(missing, "trial")))
 }
 
 /// What others published, each pair of numbers once.
@@ -83,11 +97,6 @@ fn published(experiment: &ExperimentDigest) -> Vec<(f64, f64, String)> {
         }
     }
     all
-}
-
-/// Samples that count.
-fn counted(series: &Series) -> Vec<f64> {
-    series.goodput.iter().filter(|p| p.0 > series.warm_up_seconds).map(|p| p.1).collect()
 }
 
 fn draw(experiment: &ExperimentDigest, size: Size) -> Svg {
@@ -109,7 +118,7 @@ fn draw(experiment: &ExperimentDigest, size: Size) -> Svg {
     };
     let x = Scale::Linear { domain: (0.0, seconds), range: (0.0, 1.0) };
     let x_ticks = tick_labels(&ticks_between(0.0, seconds, size.pick(8, 5)));
-    let mut plot = Plot::on(svg, area, (x, x_ticks, "time, s"), (y, tick_labels(&y_ticks), "Gb/s"));
+    let mut plot = Plot::on(svg, area, (x, x_ticks, "time, s"), (y, tick_labels(&y_ticks), "goodput, Gb/s"));
     let warm_up = all.iter().map(|s| s.warm_up_seconds).fold(0.0, f64::max);
     if warm_up > 0.0 {
         plot.shade(0.0, warm_up.min(seconds), "warm");
@@ -189,21 +198,20 @@ fn in_gbps(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
 
 fn table(experiment: &ExperimentDigest) -> Table {
     let mut table = Table::new(
-        "Goodput of the drawn trials over time, warm-up excluded",
+        "Goodput of the samples of each trial, warm-up excluded",
         &["Trial", "#Samples", "#Lowest, Gb/s", "#Mean, Gb/s", "#Highest, Gb/s"],
     );
     for series in &experiment.series {
-        let counted = counted(series);
-        if counted.is_empty() {
+        let counted = series.counted;
+        if counted.count == 0 {
             continue;
         }
-        let mean = counted.iter().sum::<f64>() / counted.len() as f64;
         table.push(vec![
             format!("{} (trial {})", cell_label(experiment, series), series.trial),
-            counted.len().to_string(),
-            gbps(counted.iter().copied().fold(f64::INFINITY, f64::min)),
-            gbps(mean),
-            gbps(counted.iter().copied().fold(0.0, f64::max)),
+            counted.count.to_string(),
+            gbps(counted.lowest_bps),
+            gbps(counted.mean_bps()),
+            gbps(counted.highest_bps),
         ]);
     }
     table

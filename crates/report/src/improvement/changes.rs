@@ -131,8 +131,7 @@ fn as_above(reason: &str, step: &TriedStep) -> String {
 
 /// Options that were changed and kept.
 pub(super) fn options(found: &Improvement) -> Table {
-    let mut table =
-        Table::new("Options of the flow that were kept", &["Option", "As asked for", "Now", "Why"]);
+    let mut table = Table::new("Options of the flow that were kept", &["Option", "Requested", "Now", "Why"]);
     let (asked, now) = (keys(&found.requested), keys(&found.kept));
     let mut names: Vec<&String> = asked.keys().chain(now.keys()).collect();
     names.sort();

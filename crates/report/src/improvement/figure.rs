@@ -240,7 +240,7 @@ fn draw(lines: &[Line<'_>], size: Size) -> Svg {
     let runs = lines.iter().flat_map(|line| line.before.goodput_bps.iter().chain(&line.after.goodput_bps));
     let (x, ticks) = scale(runs.copied(), size);
     let y = Scale::Linear { domain: (0.0, 1.0), range: (0.0, 1.0) };
-    let mut plot = Plot::on(svg, area, (x, tick_labels(&ticks), "Gb/s"), (y, Vec::new(), ""));
+    let mut plot = Plot::on(svg, area, (x, tick_labels(&ticks), "goodput, Gb/s"), (y, Vec::new(), ""));
     let mut top = area.top;
     for (index, line) in lines.iter().enumerate() {
         if index > 0 {

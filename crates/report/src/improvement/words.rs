@@ -74,7 +74,7 @@ pub(super) fn decision(step: &TriedStep) -> String {
     text.push_str(match &step.verdict {
         Verdict::Kept => ".",
         Verdict::Failed { .. } => ". Nothing was changed.",
-        Verdict::NotProven | Verdict::Worse | Verdict::SideEffect { .. } => ". Taken back.",
+        Verdict::NotProven | Verdict::Worse | Verdict::SideEffect { .. } => ". Rolled back.",
     });
     text
 }

@@ -60,15 +60,20 @@ pub(super) struct Layout {
     body_height: f64,
 }
 
-/// Hops from each node to the node of the first NIC in a slot, and its name.
+/// Hops from each node to the nearest node with a NIC in a slot, and the names of those NICs.
 pub(super) fn hops_by_node(host: &HostReport) -> Option<(String, BTreeMap<u32, u32>)> {
-    let nic = host
+    let nics: Vec<&Nic> = host
         .nics
         .iter()
-        .find(|nic| nic.pci_address.is_some() && nic.node.is_some() && nic.hops.len() == host.nodes.len())?;
-    (host.nodes.len() > 1).then(|| {
-        (nic.name.clone(), host.nodes.iter().map(|n| n.node).zip(nic.hops.iter().copied()).collect())
-    })
+        .filter(|nic| nic.pci_address.is_some() && nic.node.is_some() && nic.hops.len() == host.nodes.len())
+        .collect();
+    if nics.is_empty() || host.nodes.len() < 2 {
+        return None;
+    }
+    let nearest = |index: usize| nics.iter().map(|nic| nic.hops[index]).min().unwrap_or(0);
+    let names: Vec<&str> = nics.iter().map(|nic| nic.name.as_str()).collect();
+    let hops = host.nodes.iter().enumerate().map(|(index, node)| (node.node, nearest(index))).collect();
+    Some((names.join(" or "), hops))
 }
 
 /// Cores to ring: the flows' interrupt core where known, else the cores that
@@ -159,7 +164,7 @@ impl Layout {
         }
         let mut y = self.body_height + BETWEEN;
         if !self.loose.is_empty() {
-            svg.text(2.0, y + 10.0, "note start", "node not told by the firmware");
+            svg.text(2.0, y + 10.0, "note start", "NUMA node unknown (firmware reports -1)");
             for (slot, index) in self.loose.iter().enumerate() {
                 nic_box(svg, host, *index, (2.0 + slot as f64 * (NIC_WIDTH + 12.0), y + 18.0), "nic loose");
             }

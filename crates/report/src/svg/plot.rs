@@ -46,6 +46,11 @@ pub(crate) struct Area {
     pub(crate) bottom: f64,
 }
 
+/// Height of the title of a vertical axis, which stands above its ticks.
+const TITLE_HEIGHT: f64 = 24.0;
+/// Height of a label at the end of a line, with what keeps it from the next one.
+const LABEL_HEIGHT: f64 = 18.0;
+
 /// A tick: value and what stands at it.
 pub(crate) type Tick = (f64, String);
 
@@ -59,13 +64,16 @@ pub(crate) struct Plot {
     pub(crate) y: Scale,
     /// Inside the margins.
     pub(crate) area: Area,
+    /// Height that the title of the vertical axis takes above the area.
+    title_height: f64,
 }
 
 impl Plot {
     /// Adds axes inside `area` of `svg`. Only horizontal grid lines: values are read off them.
     pub(crate) fn on(svg: Svg, area: Area, x: (Scale, Vec<Tick>, &str), y: (Scale, Vec<Tick>, &str)) -> Self {
-        let mut plot =
-            Self { svg, x: x.0.over((area.left, area.right)), y: y.0.over((area.bottom, area.top)), area };
+        let title_height = if y.2.is_empty() { 0.0 } else { TITLE_HEIGHT };
+        let (across, up) = (x.0.over((area.left, area.right)), y.0.over((area.bottom, area.top)));
+        let mut plot = Self { svg, x: across, y: up, area, title_height };
         for (value, label) in &y.1 {
             let at = plot.y.at(*value);
             plot.svg.line((area.left, at), (area.right, at), if *value == 0.0 { "axis" } else { "grid" });
@@ -79,9 +87,33 @@ impl Plot {
             let (at, anchor) = if over { (plot.svg.width - 1.0, "end") } else { (at, "middle") };
             plot.svg.text(at, area.bottom + 18.0, &format!("tick {anchor}"), label);
         }
-        plot.svg.text(area.left - 8.0, area.top - 14.0, "unit end", y.2);
-        plot.svg.text(area.right, area.bottom + 36.0, "unit end", x.2);
+        if !y.2.is_empty() {
+            plot.svg.text(2.0, area.top - 14.0, "unit start", y.2);
+        }
+        if !x.2.is_empty() {
+            plot.svg.text(area.right, area.bottom + 36.0, "unit end", x.2);
+        }
         plot
+    }
+
+    /// Stretches of height that vertical lines may cross: everything where labels stand beside
+    /// the area; where they stand inside it (on a phone), of each row of `height` all but its label.
+    pub(crate) fn stretches(&self, size: Size, rows: usize, height: f64, label: f64) -> Vec<(f64, f64)> {
+        match size {
+            Size::Wide => vec![(self.area.top, self.area.bottom)],
+            Size::Narrow => (0..rows)
+                .map(|row| self.area.top + height * row as f64)
+                .map(|top| (top + label, top + height))
+                .collect(),
+        }
+    }
+
+    /// A vertical line at a value over some stretches of height: labels between them stay clear.
+    pub(crate) fn upright(&mut self, value: f64, class: &str, stretches: &[(f64, f64)]) {
+        let at = self.x.at(value);
+        for (top, bottom) in stretches {
+            self.svg.line((at, *top), (at, *bottom), class);
+        }
     }
 
     /// Points in positions.
@@ -101,14 +133,29 @@ impl Plot {
         self.svg.rect(from, self.area.top, to - from, self.area.bottom - self.area.top, class);
     }
 
-    /// A vertical rule that stands out above the plot by `row` lines, with its label there; the label
-    /// turns left when there is no room to the right.
+    /// A vertical rule that stands out above the plot by `row` lines, with its label there, above
+    /// the title of the axis; the label turns left when there is no room to the right.
     pub(crate) fn rule_at(&mut self, x: f64, class: &str, label: &str, row: usize) {
+        let whole = [(self.area.top, self.area.bottom)];
+        self.rule_over(x, class, label, row, &whole);
+    }
+
+    /// A rule that leaves out what lies between some stretches of height.
+    pub(crate) fn rule_over(
+        &mut self,
+        x: f64,
+        class: &str,
+        label: &str,
+        row: usize,
+        stretches: &[(f64, f64)],
+    ) {
         let at = self.x.at(x);
-        let head = self.area.top - 4.0 - 16.0 * row as f64;
-        self.svg.line((at, head - 10.0), (at, self.area.bottom), class);
-        let roomy = at + text_width(label) + 8.0 < self.svg.width;
-        let (dx, anchor) = if roomy { (5.0, "start") } else { (-5.0, "end") };
+        let head = self.area.top - 4.0 - self.title_height - 16.0 * row as f64;
+        self.svg.line((at, head - 10.0), (at, self.area.top), class);
+        self.upright(x, class, stretches);
+        let width = text_width(label) + 8.0;
+        let (dx, anchor) =
+            if at + width < self.svg.width || at < width { (5.0, "start") } else { (-5.0, "end") };
         self.svg.text(at + dx, head, &format!("note halo {anchor}"), label);
     }
 
@@ -135,7 +182,7 @@ impl Plot {
         let room = self.area.bottom;
         let mut placed: Vec<f64> = Vec::new();
         for (value, _, _) in &labels {
-            let at = self.y.at(*value).max(lowest + 14.0);
+            let at = self.y.at(*value).max(lowest + LABEL_HEIGHT);
             placed.push(at);
             lowest = at;
         }
@@ -197,6 +244,23 @@ mod tests {
         assert!(text.contains("M50 120L150 70L250 20"), "{text}");
         assert!(text.contains("<line x1=\"50\" y1=\"70\" x2=\"250\" y2=\"70\" class=\"grid\"/>"), "{text}");
         assert!(text.contains(">5</text>") && text.contains(">10</text>"));
+    }
+
+    #[test]
+    fn labels_at_the_ends_of_lines_never_touch() {
+        let area = Area { left: 50.0, right: 250.0, top: 20.0, bottom: 120.0 };
+        let (y, ticks) = Scale::from_zero(10.0, 2);
+        let x = Scale::Linear { domain: (0.0, 4.0), range: (0.0, 1.0) };
+        let mut plot =
+            Plot::on(Svg::new(300.0, 160.0), area, (x, Vec::new(), ""), (y, tick_labels(&ticks), ""));
+        plot.end_labels([5.0, 5.1, 5.2].map(|value| (value, value.to_string(), "s1".to_owned())).to_vec());
+        let text = plot.svg.finish("p", "t", "d", None);
+        let heights: Vec<f64> = text
+            .split("endlabel")
+            .take(3)
+            .map(|part| part.rsplit(" y=\"").next().unwrap().split('"').next().unwrap().parse().unwrap())
+            .collect();
+        assert!(heights.windows(2).all(|pair| pair[1] - pair[0] >= LABEL_HEIGHT), "{heights:?}");
     }
 
     #[test]

@@ -97,6 +97,22 @@ pub(crate) fn powers_of_two(low: f64, high: f64, count: usize) -> Vec<f64> {
     (first..=last).step_by(stride).map(|power| 2f64.powi(power)).collect()
 }
 
+/// Round numbers inside `low..=high` of a logarithmic axis: 1, 2 and 5 times powers of ten where
+/// that gives at most `count` of them, else the powers alone.
+pub(crate) fn decades(low: f64, high: f64, count: usize) -> Vec<f64> {
+    if !(low > 0.0 && high >= low && high.is_finite()) {
+        return Vec::new();
+    }
+    let powers = (low.log10().floor() as i32)..=(high.log10().ceil() as i32);
+    let inside = |factors: &[f64]| -> Vec<f64> {
+        let all =
+            powers.clone().flat_map(|power| factors.iter().map(move |factor| factor * 10f64.powi(power)));
+        all.filter(|value| (low..=high).contains(value)).collect()
+    };
+    let many = inside(&[1.0, 2.0, 5.0]);
+    if many.len() <= count { many } else { inside(&[1.0]) }
+}
+
 /// At most `limit` points that keep the shape: per stretch of time its lowest
 /// and its highest point, in order. Peaks survive, which a mean would flatten.
 pub(crate) fn downsample(points: &[(f64, f64)], limit: usize) -> Vec<(f64, f64)> {
@@ -149,6 +165,9 @@ mod tests {
         );
         assert_eq!(powers_of_two(65_536.0, 1_048_576.0, 3).len(), 3);
         assert!(powers_of_two(0.0, 10.0, 3).is_empty());
+        assert_eq!(decades(0.08, 2.5, 9), [0.1, 0.2, 0.5, 1.0, 2.0]);
+        assert_eq!(decades(0.02, 25.0, 5), [0.1, 1.0, 10.0]);
+        assert!(decades(0.0, 25.0, 5).is_empty());
     }
 
     #[test]

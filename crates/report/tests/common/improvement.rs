@@ -89,6 +89,8 @@ pub(crate) fn loop_of_five() -> Improvement {
             "core 2 of the client, which sends, is busy 98 % of the time: 17.8 Gb/s is what it can hand to the kernel"
                 .to_owned(),
         ),
+        observed_bps: Some(17.5e9),
+        next_step: None,
         notices: vec![Notice {
             id: "no-irq-affinity".to_owned(),
             message: "the server's interrupts could not be moved: CAP_SYS_ADMIN is missing".to_owned(),

@@ -7,8 +7,9 @@ use clearstream_record::{Reader, Writer};
 use clearstream_schema::{
     ByteCount, CoreList,
     control::{Failure, FailureKind},
-    flow::{FlowSummary, InterruptCore, Notice},
+    flow::{FlowSummary, InterruptCore, Interval, Notice, SideInterval},
     host::HostReport,
+    lab::LabFile,
     record::{RECORD_VERSION, RUN_SCHEMA, RunDocument, TRIAL_SCHEMA, TrialDocument, TrialOutcome},
     study::StudyFile,
 };
@@ -41,7 +42,19 @@ pub(crate) fn write(
     hosts: (HostReport, HostReport),
     trials: Vec<TrialDocument>,
 ) -> Reader {
-    let run: RunDocument = serde_json::from_value(json!({
+    write_with(folder, study, hosts, trials, &BTreeMap::new(), |_| ())
+}
+
+/// Writes a run with samples by trial, its document changed.
+pub(crate) fn write_with(
+    folder: &Path,
+    study: StudyFile,
+    hosts: (HostReport, HostReport),
+    mut trials: Vec<TrialDocument>,
+    samples: &BTreeMap<u32, Vec<Interval>>,
+    change: impl FnOnce(&mut RunDocument),
+) -> Reader {
+    let mut run: RunDocument = serde_json::from_value(json!({
         "schema": RUN_SCHEMA, "version": RECORD_VERSION, "id": "by-hand",
         "started": "2026-01-02T03:04:05Z", "program_version": "0.1.0", "mode": "standard", "seed": 7,
         "study": study, "planned_trial_count": trials.len(),
@@ -51,8 +64,16 @@ pub(crate) fn write(
         ],
     }))
     .unwrap();
+    change(&mut run);
     let mut writer = Writer::create(folder, run).unwrap();
-    for trial in &trials {
+    for trial in &mut trials {
+        if let Some(intervals) = samples.get(&trial.trial) {
+            let mut file = writer.samples(trial.trial).unwrap();
+            for interval in intervals {
+                file.write(&serde_json::to_string(interval).unwrap()).unwrap();
+            }
+            trial.samples = Some(file.finish().unwrap());
+        }
         writer.trial(trial).unwrap();
     }
     writer.finish("2026-01-02T04:04:05Z".to_owned()).unwrap();
@@ -92,6 +113,45 @@ pub(crate) fn flow(gbps: f64, change: impl FnOnce(&mut FlowSummary)) -> TrialOut
     let mut one = summary(gbps * 1e9);
     change(&mut one);
     TrialOutcome::Measured(Box::new(one.outcome().unwrap()))
+}
+
+/// The lab of the papers' path: a long link and a short one.
+pub(crate) fn lab() -> LabFile {
+    let end = |host: &str, interface: &str, address: &str| json!({ "host": host, "interface": interface, "addresses": [address] });
+    serde_json::from_value(json!({
+        "schema": "clearstream.lab", "version": 1, "name": "wan-1650km", "title": "1650 km",
+        "host": [{ "name": "alpha" }, { "name": "beta" }],
+        "link": [
+            { "delay": "8.5ms", "rate": "19Gb/s", "backend": "delay-line",
+              "ends": [end("alpha", "wan0", "10.0.0.1/24"), end("beta", "wan0", "10.0.0.2/24")] },
+            { "ends": [end("alpha", "lan0", "10.0.1.1/24"), end("beta", "lan0", "10.0.1.2/24")] },
+        ],
+    }))
+    .unwrap()
+}
+
+/// One-second samples of these Gb/s, the first one in the warm-up; `change` has both sides.
+pub(crate) fn samples(gbps: &[f64], change: impl Fn(&mut SideInterval)) -> Vec<Interval> {
+    let side = |index: u32| {
+        let mut side = SideInterval {
+            index,
+            start_ns: u64::from(index) * 1_000_000_000,
+            end_ns: u64::from(index + 1) * 1_000_000_000,
+            ..SideInterval::default()
+        };
+        change(&mut side);
+        side
+    };
+    (0..)
+        .zip(gbps)
+        .map(|(index, gbps)| Interval {
+            index,
+            warm_up: index == 0,
+            goodput_bps: gbps * 1e9,
+            client: side(index),
+            server: side(index),
+        })
+        .collect()
 }
 
 /// Trials with round numbers: medians, shares and effects can be computed in the head.

@@ -38,12 +38,12 @@ pub(super) fn draw(view: &View<'_>, size: Size) -> Svg {
     let x = if lowest > 0.0 && highest / lowest > LOGARITHMIC_FROM {
         let (scale, ticks) =
             logarithmic(view.metric.unit, (lowest / factor, highest / factor), factor, size.pick(9, 4));
-        (scale, ticks, "")
+        (scale, ticks, view.axis(""))
     } else {
         let (scale, ticks) = Scale::from_zero(highest / factor, size.pick(6, 4));
-        (scale, tick_labels(&ticks), unit)
+        (scale, tick_labels(&ticks), view.axis(unit))
     };
-    let mut plot = Plot::on(svg, area, x, (y, Vec::new(), ""));
+    let mut plot = Plot::on(svg, area, (x.0, x.1, &x.2), (y, Vec::new(), ""));
     for (row, (cell, label)) in cells.iter().zip(&labels).enumerate() {
         let middle = area.top + row_height * (row as f64 + 0.5);
         let (text_y, class, at) =

@@ -29,8 +29,9 @@ pub(super) fn draw(view: &View<'_>, factor: &str, size: Size) -> Svg {
     };
     let label = factor.replace('-', " ");
     let (y, y_ticks) = y_axis(view, factor_of_unit, highest);
+    let title = view.axis(unit);
     let (x, x_ticks) = x_axis(view, factor, size);
-    let mut plot = Plot::on(svg, area, (x, x_ticks, &label), (y, y_ticks, unit));
+    let mut plot = Plot::on(svg, area, (x, x_ticks, &label), (y, y_ticks, &title));
     for (published, low, high) in view.published() {
         match published.factors.get(factor).and_then(number) {
             Some(at) => {

@@ -151,6 +151,12 @@ impl<'a> View<'a> {
         })
     }
 
+    /// Title of an axis: the quantity with its unit, where it has one.
+    fn axis(&self, unit: &str) -> String {
+        let metric = self.metric.name.replace('-', " ");
+        if unit.is_empty() { metric } else { format!("{metric}, {unit}") }
+    }
+
     fn title(&self, factor: Option<&str>) -> String {
         let metric = self.metric.name.replace('-', " ");
         match factor {

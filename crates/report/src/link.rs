@@ -1,0 +1,95 @@
+//! Where the packets of a run went: over which link of a lab, over the loopback
+//! of one machine, or between machines.
+
+use core::net::{IpAddr, SocketAddr};
+
+use clearstream_schema::lab::{LabFile, LabLink};
+
+use crate::{
+    digest::{Digest, ExperimentDigest},
+    format::{rate, time},
+};
+
+/// The address in `10.0.0.2:5001` or `[fd00::2]:5001`.
+pub(crate) fn address(socket: &str) -> Option<IpAddr> {
+    socket.parse::<SocketAddr>().ok().map(|socket| socket.ip())
+}
+
+/// The link that an experiment measured over: the one with the server's address,
+/// else the one that the study names, else the first.
+pub(crate) fn of<'a>(lab: &'a LabFile, experiment: &ExperimentDigest) -> Option<&'a LabLink> {
+    let has = |link: &&LabLink, wanted: IpAddr| {
+        link.ends.iter().flat_map(|end| &end.addresses).any(|address| {
+            let text = address.split('/').next().unwrap_or_default();
+            text.parse::<IpAddr>().is_ok_and(|own| own == wanted)
+        })
+    };
+    if let Some(address) = experiment.server_address {
+        return lab.links.iter().find(|link| has(link, address));
+    }
+    let variant = experiment.spec.lab.as_ref().and_then(|variant| variant.interface.as_deref());
+    match variant {
+        Some(name) => lab.links.iter().find(|link| link.ends.iter().any(|end| end.interface == name)),
+        // Between more hosts no one link is the path.
+        None => lab.links.first().filter(|_| lab.hosts.len() == 2),
+    }
+}
+
+/// What an experiment measured over, in a few words.
+pub(crate) fn path(digest: &Digest, experiment: &ExperimentDigest) -> String {
+    match &digest.run.lab {
+        Some(lab) => match of(lab, experiment) {
+            Some(link) => format!("lab link {}", described(link)),
+            None => format!("lab {}", lab.name),
+        },
+        None if digest.one_machine() => format!("loopback of {}", digest.server.name),
+        None => format!("{} to {}", digest.client.name, digest.server.name),
+    }
+}
+
+/// `wan0: 19.0 Gb/s, 17.0 ms round trip`.
+fn described(link: &LabLink) -> String {
+    let [one, other] = &link.ends;
+    let name = if one.interface == other.interface {
+        one.interface.clone()
+    } else {
+        format!("{} {} \u{2013} {} {}", one.host, one.interface, other.host, other.interface)
+    };
+    let mut parts = Vec::new();
+    parts.extend(link.rate.map(|limit| rate(limit.0 as f64)));
+    if link.delay.0 > 0 {
+        parts.push(format!("{} round trip", time(2.0 * link.delay.0 as f64)));
+    }
+    if parts.is_empty() {
+        parts.push("virtual, no rate or delay set".to_owned());
+    }
+    format!("{name}: {}", parts.join(", "))
+}
+
+/// What the title says of a run that crossed no network.
+pub(crate) fn title_suffix(digest: &Digest) -> &'static str {
+    match (&digest.run.lab, digest.one_machine()) {
+        (Some(_), _) => " \u{2013} in a lab on one machine",
+        (None, true) => " \u{2013} on one machine",
+        (None, false) => "",
+    }
+}
+
+/// The band of a run that crossed no network; nothing where two machines took part.
+pub(crate) fn band(digest: &Digest) -> Option<String> {
+    let no_network = "no packet crossed an Ethernet card, a cable or a network";
+    if let Some(lab) = &digest.run.lab {
+        return Some(format!(
+            "Made on one machine, in the lab {}: its hosts are network namespaces joined by virtual links; {no_network}. \
+             Rates are what this machine\u{2019}s processors and those links carry, not what the published hardware did.",
+            lab.name
+        ));
+    }
+    digest.one_machine().then(|| {
+        format!(
+            "Made on one machine, both ends on {}, over its loopback: {no_network}. Rates are what its processors \
+             carry, not what a network between two machines does.",
+            digest.server.name
+        )
+    })
+}
