@@ -14,7 +14,7 @@ use std::{
 
 use clearstream_control::spawn;
 use clearstream_plan::calls::{Revert, Reverted};
-use common::{Lab, Run, clearstream, eventually, finish, program, run};
+use common::{Lab, Run, children, clearstream, eventually, finish, program, run, signal};
 use serde_json::{Value, json};
 
 const FABRIC: &str = r#"
@@ -282,10 +282,21 @@ fn root_killed_while_it_applies_the_guardian_puts_everything_back() {
         eventually(Duration::from_secs(20), "the slow step is reached", || begun.exists());
         assert!(here.shown().contains("10.9.0.0/24"), "the first steps are made");
         // `lab exec` has become the program that applies.
+        let is_guardian = |pid: &u32| {
+            fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains("guard"))
+        };
+        let guardian = children(child.id()).into_iter().find(is_guardian).unwrap();
+        signal(guardian, "STOP");
         child.kill().unwrap();
         let _ = child.wait();
-        // Another plan at once: it is applied when the guardian has recovered.
-        here.route(&["apply", &next, "--yes"]).ok();
+        // Another plan at once, while the guardian has not recovered yet: it waits for
+        // that, and is applied on top.
+        let mut command = here.command(&["route", "apply", &next, "--yes"], None);
+        let mut applying = command.spawn().unwrap();
+        std::thread::sleep(Duration::from_secs(2));
+        assert!(applying.try_wait().unwrap().is_none(), "it waits for the guardian");
+        signal(guardian, "CONT");
+        finish(applying, Duration::from_secs(30)).ok();
         assert!(!here.shown().contains("10.9.0.0/24"), "on top of what was restored");
         here.route(&["revert"]).ok();
         assert_eq!(here.shown(), before);
