@@ -61,7 +61,7 @@ fn root_lab_is_up_found_entered_and_leaves_nothing() {
     assert!(!Path::new("/run/clearstream/labs").join(&name).exists());
     assert!(!Path::new("/run/clearstream/labs").join(format!("{name}.lock")).exists());
     assert!(matches!(open(&name), Err(LabError::NotRunning { .. })));
-    assert!(matches!(down(&name), Err(LabError::NotRunning { .. })));
+    assert!(matches!(down(&name), Err(LabError::NothingToStop { .. })));
     let mut command = Command::new("true");
     command.stdin(Stdio::null());
     assert!(matches!(lab.0.command("here", command), Err(LabError::NotRunning { .. })));
