@@ -64,7 +64,7 @@ fn explained(facts: &Facts<'_>) -> Option<Finding> {
     };
     let formula = match model {
         _ if lowest.0 < facts.goodput_bps => {
-            "the higher of MSS / rtt * 1.22 / sqrt(p) and 1.054 * rtt^0.75 / p^0.75 segments"
+            "the higher of Mathis, MSS / rtt * 1.22 / sqrt(p), and CUBIC, 1.054 * rtt^0.75 / p^0.75 segments"
         }
         LossModel::Mathis => "Mathis: MSS / rtt * 1.22 / sqrt(p)",
         LossModel::Cubic => "CUBIC: 1.054 * rtt^0.75 / p^0.75 segments",
