@@ -30,7 +30,7 @@ use crate::{
     service::Services,
     session::{EVENT_BYTES, HELLO_TIMEOUT, Incoming, Role, SessionEnd, own_hello},
     ssh::is_ssh,
-    startup::{LOGIN_TIMEOUT, OnStart, Startup},
+    startup::{AGENT_TIMEOUT, LOGIN_TIMEOUT, OnStart, Startup},
 };
 
 /// How long an agent that was told to end may take.
@@ -170,12 +170,14 @@ impl Peer {
         let link = Link::start(Role::Controller, own_hello(), hello_timeout, transport)
             .map_err(|error| not_started(&name, "start a session", &error))?;
         let mut hello = None;
+        let mut hello_at = None;
         let mut waiting: Option<String> = None;
         let hello = loop {
-            let polls = waiting.is_some() || (startup.is_some() && hello.is_none());
-            let until = polls.then(|| Instant::now() + WAIT_STEP);
-            match link.next(until) {
-                Some(Next::Message(Incoming::Hello(said))) => hello = Some(said),
+            match link.next(Some(Instant::now() + WAIT_STEP)) {
+                Some(Next::Message(Incoming::Hello(said))) => {
+                    hello = Some(said);
+                    hello_at = Some(Instant::now());
+                }
                 Some(Next::Message(Incoming::Ready)) => {
                     // `Ready` before `Hello` does not pass the session.
                     if let Some(hello) = hello {
@@ -195,6 +197,17 @@ impl Peer {
                 && startup.is_over(child.login(), Instant::now())
             {
                 link.give_up();
+            }
+            // An agent says what follows at once. What only echoes has our own greeting for ever.
+            let limit = hello_timeout.min(AGENT_TIMEOUT);
+            if waiting.is_none() && hello_at.is_some_and(|at: Instant| at.elapsed() >= limit) {
+                return Err(PeerError::Start {
+                    name,
+                    cause: StartCause::NotAnAgent,
+                    message:
+                        "not a clearstream agent: it greeted and never became ready (does it echo its input?)"
+                            .to_owned(),
+                });
             }
             if let Some(reason) = &waiting
                 && on_wait(reason).is_break()

@@ -283,6 +283,22 @@ fn a_login_shells_text_is_skipped_where_a_shell_may_speak_first() {
     assert!(matches!(error, PeerError::Start { cause: StartCause::NotAnAgent, .. }), "{error}");
 }
 
+/// `cat` at the other end: its greeting is ours, and no more follows.
+#[test]
+fn what_echoes_is_no_agent() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let mut back = theirs.try_clone().unwrap();
+    thread::spawn(move || drop(std::io::copy(&mut &theirs, &mut back)));
+    let transport = Transport::unix(ours).unwrap();
+    let opened =
+        Peer::open("dtn2".into(), transport, Duration::from_secs(1), Opening::default(), &mut |_| {
+            ControlFlow::Continue(())
+        });
+    let error = opened.map(drop).unwrap_err();
+    assert!(matches!(error, PeerError::Start { cause: StartCause::NotAnAgent, .. }), "{error}");
+    assert!(error.to_string().contains("echo"), "{error}");
+}
+
 #[test]
 fn agents_that_never_come_up_properly_are_told_apart() {
     let greeting = Message::Hello(own_hello());

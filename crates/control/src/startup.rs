@@ -9,7 +9,7 @@ use crate::ssh::Login;
 /// noticed at once.
 pub(crate) const LOGIN_TIMEOUT: Duration = Duration::from_secs(125);
 /// Time for an agent to answer once its program is started: nobody types anything then.
-const AGENT_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const AGENT_TIMEOUT: Duration = Duration::from_secs(30);
 /// An agent that has not answered by then is reported.
 const AGENT_NOTICE: Duration = Duration::from_secs(2);
 /// A login that has not come about by then is reported: later than the agent's, since a
